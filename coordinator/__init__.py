@@ -1,0 +1,1 @@
+"""The coordinator: holds the plan, beats time, keeps the jobs."""

@@ -1,0 +1,1 @@
+"""Plans as data: orders, lowering, checking, simulation, drawing. Standard library only."""

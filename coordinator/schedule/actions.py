@@ -1,0 +1,82 @@
+"""The words of a plan: ops and actions, and their text form."""
+
+import enum
+import re
+from dataclasses import dataclass
+
+
+class PlanError(ValueError):
+    """A plan that cannot be made, or that breaks a rule."""
+
+
+class Op(enum.StrEnum):
+    """What one action does; the value stands for it in the text form."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    SEND_ACTIVATION = "SEND_F"
+    RECV_ACTIVATION = "RECV_F"
+    SEND_GRADIENT = "SEND_B"
+    RECV_GRADIENT = "RECV_B"
+    REDUCE = "REDUCE"
+    STEP = "STEP"
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether the action runs layers."""
+        return self in COMPUTE
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether the action moves a tensor between workers."""
+        return self in TRANSFERS
+
+
+COMPUTE = frozenset({Op.FORWARD, Op.BACKWARD})
+TRANSFERS = frozenset({Op.SEND_ACTIVATION, Op.RECV_ACTIVATION, Op.SEND_GRADIENT, Op.RECV_GRADIENT})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One op of one microbatch on one stage.
+
+    ``2F0`` is stage 2, forward, microbatch 0. A transfer carries the stage of the
+    worker that it stands on: ``2SEND_F0`` sends stage 2's output to stage 3, which
+    has ``3RECV_F0``; ``3SEND_B0`` sends the gradient of stage 3's input to stage 2,
+    which has ``2RECV_B0``.
+    """
+
+    stage: int
+    op: Op
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.op}{self.microbatch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """An op of a whole worker, once a step: ``REDUCE`` or ``STEP``."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return str(self.op)
+
+
+_ACTION = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|F|B)(\d+)")
+
+
+def parse(text: str) -> Action | Barrier:
+    """Return the action that ``text`` stands for.
+
+    Raises:
+        PlanError: ``text`` is no action.
+    """
+    if text in (Op.REDUCE, Op.STEP):
+        return Barrier(Op(text))
+    match = _ACTION.fullmatch(text)
+    if match is None:
+        raise PlanError(f"{text!r} is not an action; write for instance 2F0, 2SEND_F0, REDUCE or STEP")
+    stage, op, microbatch = match.groups()
+    return Action(int(stage), Op(op), int(microbatch))

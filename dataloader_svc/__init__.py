@@ -1,0 +1,1 @@
+"""The data service: serves the rows of a job as microbatches."""

@@ -1,0 +1,1 @@
+"""Generated messages and services; the .proto files beside them are the source."""

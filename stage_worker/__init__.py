@@ -1,0 +1,1 @@
+"""Stage workers: an agent a slot, an executor an attempt, the engine inside."""

@@ -1,0 +1,73 @@
+"""The border to other workers: how the engine moves tensors, whatever moves them."""
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+class TransferKind(enum.IntEnum):
+    """What a transfer carries between two neighbouring stages."""
+
+    ACTIVATION = 0
+    GRADIENT = 1
+
+
+class PeerLostError(RuntimeError):
+    """The worker at the other end is gone or silent; its own failure explains why."""
+
+
+class TransferError(RuntimeError):
+    """What arrived is not what the command announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a command announces about one transfer; both ends must agree on all of it.
+
+    ``boundary`` is the stage below the cut: stage ``boundary`` sends activations to
+    stage ``boundary + 1`` and receives gradients from it.
+    """
+
+    step: int
+    kind: TransferKind
+    boundary: int
+    microbatch: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class PendingTensor(Protocol):
+    """A receive that was posted."""
+
+    def wait(self) -> torch.Tensor:
+        """Return the tensor once it is here and verified.
+
+        Raises:
+            PeerLostError: the peer is gone, or the group's limit has passed.
+            TransferError: another message than the announced one arrived.
+        """
+
+
+class Transport(Protocol):
+    """Moves activations and gradients between the stages of one replica.
+
+    Called from the engine thread only. Calls never block but for ``wait`` and
+    ``flush``. Messages match by (step, kind, boundary, microbatch).
+    """
+
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+        """Start to send; the tensor may be reused at once only if the caller never writes to it again."""
+
+    def receive(self, message: Message, *, from_worker: int) -> PendingTensor:
+        """Post a receive."""
+
+    def flush(self) -> None:
+        """Wait until every send has left; raise PeerLostError if one cannot."""
+
+    def add_over_replicas(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the replicas' tensors, added in dp rank order."""
+
+    def add_over_stages(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the sum over the workers of this replica; exact where each entry is non-zero on one only."""

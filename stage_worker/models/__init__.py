@@ -1,0 +1,1 @@
+"""One small file a model family: where its parts are and how they are called."""
