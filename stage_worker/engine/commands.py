@@ -59,8 +59,12 @@ class StepSetting:
 
 @dataclass(frozen=True, slots=True)
 class StepCommands:
-    """A run of commands of one step, with the sequence number of the first."""
+    """A run of commands of one step: the whole step, or one command where the coordinator is strict."""
 
     setting: StepSetting
     first_seq: int
     commands: tuple[Command, ...]
+    ends_step: bool
+    """Whether they are the last ones of the step; a report follows."""
+    acknowledge: bool = False
+    """Whether the coordinator waits to hear that the last of them is done."""

@@ -46,7 +46,7 @@ class Command(_message.Message):
     def __init__(self, op: _Optional[_Union[Op, str]] = ..., stage: _Optional[int] = ..., microbatch: _Optional[int] = ..., peer: _Optional[int] = ...) -> None: ...
 
 class StepCommands(_message.Message):
-    __slots__ = ("job", "attempt", "phase", "split", "step", "first_seq", "denominator", "microbatches", "commands")
+    __slots__ = ("job", "attempt", "phase", "split", "step", "first_seq", "denominator", "microbatches", "commands", "ends_step", "acknowledge")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,8 @@ class StepCommands(_message.Message):
     DENOMINATOR_FIELD_NUMBER: _ClassVar[int]
     MICROBATCHES_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_STEP_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     phase: _data_pb2.Phase
@@ -65,7 +67,9 @@ class StepCommands(_message.Message):
     denominator: int
     microbatches: _containers.RepeatedCompositeFieldContainer[_data_pb2.MicrobatchShape]
     commands: _containers.RepeatedCompositeFieldContainer[Command]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., first_seq: _Optional[int] = ..., denominator: _Optional[int] = ..., microbatches: _Optional[_Iterable[_Union[_data_pb2.MicrobatchShape, _Mapping]]] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
+    ends_step: bool
+    acknowledge: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., first_seq: _Optional[int] = ..., denominator: _Optional[int] = ..., microbatches: _Optional[_Iterable[_Union[_data_pb2.MicrobatchShape, _Mapping]]] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., ends_step: bool = ..., acknowledge: bool = ...) -> None: ...
 
 class StepReport(_message.Message):
     __slots__ = ("phase", "step", "last_seq", "loss_sums", "grad_norm", "learning_rate", "skipped", "times", "sent_bytes", "received_bytes", "peak_in_flight")
