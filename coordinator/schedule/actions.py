@@ -64,10 +64,25 @@ class Barrier:
         return str(self.op)
 
 
+Instruction = Action | Barrier
+"""One entry of a worker's list."""
+
+
+def ascending(op: Op, stage: int, *, num_microbatches: int) -> tuple[Action, ...]:
+    """Return ``op`` of one stage for every microbatch, from 0 up.
+
+    Raises:
+        PlanError: There is no microbatch.
+    """
+    if num_microbatches < 1:
+        raise PlanError(f"num_microbatches is {num_microbatches}, need at least 1")
+    return tuple(Action(stage, op, microbatch) for microbatch in range(num_microbatches))
+
+
 _ACTION = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|F|B)(\d+)")
 
 
-def parse(text: str) -> Action | Barrier:
+def parse(text: str) -> Instruction:
     """Return the action that ``text`` stands for.
 
     Raises:

@@ -1,0 +1,67 @@
+"""Draws a timeline as text, to scale."""
+
+import math
+from collections.abc import Sequence
+
+from coordinator.schedule.execute import Span
+from coordinator.schedule.simulate import Timeline
+
+_DIVISIONS = (1, 2, 3, 4)
+
+
+def draw(timeline: Timeline) -> str:
+    """Return one line a worker: an action begins with its name and is as long as it takes, ``.`` is idle.
+
+    A column stands for the shortest action, or for a half, third or quarter of it where all times are
+    whole multiples of that; other times are rounded to the nearest column. Lines are never cut.
+    A worker with one stage is headed by the stage, and its cells leave the stage out.
+    """
+    one_stage_each = all(len({span.action.stage for span in spans}) == 1 for spans in timeline.workers)
+    names = [[_name(span, with_stage=not one_stage_each) for span in spans] for spans in timeline.workers]
+    division = _division(timeline)
+    unit = _shortest(timeline) / division
+    width = math.ceil((1 + max(len(name) for row in names for name in row)) / division)
+    last = _nearest(timeline.makespan / unit)
+    head = "stage" if one_stage_each else "worker"
+    digits = len(str(len(timeline.workers) - 1))
+    return "".join(
+        f"{head} {worker:<{digits}} | {_row(row, spans, unit, width, last)}".rstrip() + "\n"
+        for worker, (row, spans) in enumerate(zip(names, timeline.workers, strict=True))
+    )
+
+
+def _name(span: Span, *, with_stage: bool) -> str:
+    return str(span.action) if with_stage else f"{span.action.op}{span.action.microbatch}"
+
+
+def _row(names: Sequence[str], spans: Sequence[Span], unit: float, width: int, last: int) -> str:
+    """Return one worker's cells up to column ``last``, each ``width`` characters a column."""
+    cells, column = [], 0
+    for name, span in zip(names, spans, strict=True):
+        start, end = _nearest(span.start / unit), _nearest(span.end / unit)
+        cells.append(f"{'.':<{width}}" * (start - column))
+        filler = "-" if end - start > 1 else " "
+        cells.append(f"{name:{filler}<{(end - start) * width - 1}} ")
+        column = end
+    cells.append(f"{'.':<{width}}" * (last - column))
+    return "".join(cells)
+
+
+def _shortest(timeline: Timeline) -> float:
+    """Return how long the shortest action takes."""
+    return min(span.end - span.start for spans in timeline.workers for span in spans)
+
+
+def _division(timeline: Timeline) -> int:
+    """Return how many columns the shortest action gets."""
+    times = [time for spans in timeline.workers for span in spans for time in (span.start, span.end)]
+    for division in _DIVISIONS:
+        columns = [time * division / _shortest(timeline) for time in times]
+        if all(abs(column - _nearest(column)) < 1e-6 for column in columns):
+            return division
+    return 1
+
+
+def _nearest(columns: float) -> int:
+    """Round half up: unlike ``round``, it keeps an action of one column at least one column long."""
+    return int(columns + 0.5)

@@ -1,0 +1,75 @@
+"""Predicts a step's timeline from the costs of one stage."""
+
+import math
+from dataclasses import dataclass
+
+from coordinator.schedule.actions import Op, PlanError
+from coordinator.schedule.execute import Span, execute
+from coordinator.schedule.in_flight import peak_in_flight
+from coordinator.schedule.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What one microbatch costs on one full stage, in one unit of time.
+
+    Raises:
+        PlanError: A cost is no finite number, a compute cost is not above 0, or ``comm`` is below 0.
+    """
+
+    forward: float = 1.0
+    backward: float = 2.0
+    """Input gradient and weight gradient together."""
+    comm: float = 0.0
+    """One way between two workers; messages on their way do not hold each other up."""
+
+    def __post_init__(self) -> None:
+        for name, cost in (("forward", self.forward), ("backward", self.backward)):
+            if not (math.isfinite(cost) and cost > 0):
+                raise PlanError(f"cost {name} is {cost}, need a finite number above 0")
+        if not (math.isfinite(self.comm) and self.comm >= 0):
+            raise PlanError(f"cost comm is {self.comm}, need a finite number, at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A step as predicted, in the unit of the costs; it starts at 0."""
+
+    workers: tuple[tuple[Span, ...], ...]
+    """Per worker, its compute actions in order."""
+    makespan: float
+    ideal: float
+    """What the busiest worker computes: the makespan with no bubble at all."""
+    busy: tuple[float, ...]
+    """Per worker, the time in which it computes."""
+    bubble_fraction: float
+    """Idle share of the makespan, mean over workers."""
+    peak_in_flight: tuple[float, ...]
+    """Per worker, the most activations held at once, counted in full stages."""
+
+
+def simulate(plan: Plan, costs: Costs | None = None) -> Timeline:
+    """Return the timeline of ``plan``; without ``costs`` a forward is 1, a backward 2, a transfer free.
+
+    All stages cost the same; a chunk costs ``1 / num_chunks`` of a full stage.
+    """
+    costs = costs or Costs()
+    chunks = plan.placement.num_chunks
+    # Run in units of a chunk and divide once, so that thirds do not add up rounding errors.
+    scaled = execute(
+        plan.workers,
+        placement=plan.placement,
+        durations={Op.FORWARD: costs.forward, Op.BACKWARD: costs.backward},
+        latency=costs.comm * chunks,
+    )
+    workers = tuple(tuple(Span(s.start / chunks, s.end / chunks, s.action) for s in spans) for spans in scaled)
+    busy = tuple(sum(span.end - span.start for span in spans) / chunks for spans in scaled)
+    makespan = max(spans[-1].end for spans in workers)
+    return Timeline(
+        workers=workers,
+        makespan=makespan,
+        ideal=max(busy),
+        busy=busy,
+        bubble_fraction=1 - sum(busy) / (len(workers) * makespan),
+        peak_in_flight=tuple(peak_in_flight(worker)[0] / chunks for worker in plan.workers),
+    )
