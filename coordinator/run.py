@@ -1,0 +1,179 @@
+"""One admitted job from its first assignment to its end: ``advance(state, event, now)``, and nothing else.
+
+No clock, no socket, no disk: time comes in with every event, in seconds of any
+steady clock, and what is to be done comes out as commands. Once the workers
+are released, ``run_end`` decides how it ends.
+"""
+
+from dataclasses import replace
+
+from coordinator.events import (
+    AgentLost,
+    Assign,
+    CancelAsked,
+    ChangeState,
+    Command,
+    CommitCheckpoint,
+    CommitEvaluation,
+    CommitStep,
+    Connected,
+    Disconnected,
+    Ended,
+    Event,
+    Faulted,
+    Issue,
+    ItemKind,
+    Progressed,
+    Ready,
+    Reported,
+    Saved,
+    SavedShard,
+    SendRendezvous,
+    Started,
+    StepResult,
+    StoreOpened,
+    Tick,
+)
+from coordinator.failure import Fault, FaultKind
+from coordinator.records import JobError, JobState
+from coordinator.run_end import Advance, agent_lost, cancel, fail, finish_if_over, gone, tick
+from coordinator.run_state import STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
+
+
+def begin(setting: RunSetting, now: float) -> Advance:
+    """Take the slots of a run: every worker is assigned."""
+    state = RunState(
+        setting=setting,
+        state=JobState.STARTING,
+        members=tuple(Member() for _ in setting.places),
+        started_at=now,
+        progress_at=now,
+    )
+    hosts = ", ".join(dict.fromkeys(place.host for place in setting.places))
+    reason = f"{len(setting.places)} workers load on {hosts}"
+    assignments = (Assign(place.worker) for place in setting.places)
+    return state, (ChangeState(state=JobState.STARTING, reason=reason, step=0), *assignments)
+
+
+def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0911  # one for each kind of event
+    """Return the state after ``event`` and what is to be done, in order. After the end nothing happens."""
+    if state.state.is_final:
+        return state, ()
+    match event:
+        case Started(worker, pid, log):
+            return state.with_member(worker, life=Life.LOADING, pid=pid, log=log), ()
+        case Connected() | Disconnected() | StoreOpened() | Ready():
+            return _joined(state, event, now)
+        case Reported(kind, step, result):
+            return _reported(state, kind, step, result, now)
+        case Saved(worker, step, shards):
+            return _saved(state, worker, step, shards, now)
+        case Progressed():
+            return replace(state, progress_at=now), ()
+        case Faulted(fault):
+            return fail(state, fault, now)
+        case Ended(worker):
+            state = state.with_member(worker, ended=event, ended_at=now)
+            return (state, ()) if state.members[worker].connected else _settled(*gone(state, worker, now), now)
+        case AgentLost(worker, reason):
+            return agent_lost(state, worker, reason, now)
+        case CancelAsked(reason, grace_seconds):
+            return cancel(state, reason, grace_seconds, now)
+        case Tick():
+            return tick(state, now)
+
+
+def _joined(state: RunState, event: Connected | Disconnected | StoreOpened | Ready, now: float) -> Advance:
+    match event:
+        case Connected(worker, pid):
+            state = state.with_member(worker, life=Life.LOADING, pid=pid, connected=True)
+            return state, () if state.rendezvous is None else (SendRendezvous((worker,), state.rendezvous),)
+        case Disconnected(worker):
+            state = state.with_member(worker, connected=False)
+            ended = state.members[worker].ended is not None
+            return _settled(*gone(state, worker, now), now) if ended else (state, ())
+        case StoreOpened(_, address):
+            workers = tuple(worker for worker, member in enumerate(state.members) if member.connected)
+            return replace(state, rendezvous=address), (SendRendezvous(workers, address),)
+        case Ready(worker, parameters, peak_bytes):
+            state = state.with_member(worker, life=Life.READY, parameters=parameters, peak_bytes=peak_bytes)
+    if state.state is not JobState.STARTING or any(member.life is not Life.READY for member in state.members):
+        return state, ()
+    state = replace(state, state=JobState.RUNNING, progress_at=now)
+    change = ChangeState(state=JobState.RUNNING, reason=f"all {len(state.members)} workers are ready", step=0)
+    return _settled(state, (change,), now)
+
+
+def _reported(state: RunState, kind: ItemKind, step: int, result: StepResult, now: float) -> Advance:
+    if state.releasing:
+        return state, ()
+    for index, entry in enumerate(state.outstanding):
+        if (entry.item.kind, entry.item.step) == (kind, step) and result.worker in entry.waiting:
+            answered = replace(entry, waiting=entry.waiting - {result.worker}, results=(*entry.results, result))
+            return _answered(state, index, answered, now)
+    return _unasked(state, result.worker, f"{kind.name.lower()} step {step}", now)
+
+
+def _saved(state: RunState, worker: int, step: int, shards: tuple[SavedShard, ...], now: float) -> Advance:
+    if state.releasing:
+        return state, ()
+    for index, entry in enumerate(state.outstanding):
+        if entry.item.kind is ItemKind.SAVE and entry.item.after == step and worker in entry.waiting:
+            answered = replace(entry, waiting=entry.waiting - {worker}, shards=(*entry.shards, *shards))
+            return _answered(state, index, answered, now)
+    return _unasked(state, worker, f"a checkpoint of step {step}", now)
+
+
+def _answered(state: RunState, index: int, entry: Outstanding, now: float) -> Advance:
+    outstanding = (*state.outstanding[:index], entry, *state.outstanding[index + 1 :])
+    return _settled(replace(state, outstanding=outstanding, progress_at=now), (), now)
+
+
+def _unasked(state: RunState, worker: int, what: str, now: float) -> Advance:
+    """A worker answered what was not asked: its numbers cannot be trusted."""
+    message = f"{state.setting.places[worker]} reported {what}, which was not asked of it"
+    error = JobError(type="protocol", message=message, worker=worker, step=state.step, log=state.members[worker].log)
+    return fail(state, Fault(kind=FaultKind.COORDINATOR, error=error), now)
+
+
+def _settled(state: RunState, commands: tuple[Command, ...], now: float) -> Advance:
+    """Commit what is complete, in order, and issue what credit allows; new work goes out before the journal."""
+    if state.releasing or state.state.is_final:
+        return state, commands
+    commits: list[Command] = []
+    while state.outstanding and not (head := state.outstanding[0]).waiting:
+        state, commit = _committed(state, head)
+        commits.extend(commit)
+    state, issues = _issued(state)
+    if state.all_committed and state.stop_deadline is None:
+        state = replace(state, stop_deadline=now + STOP_SECONDS)
+    state, ending = finish_if_over(state)
+    return state, (*commands, *issues, *commits, *ending)
+
+
+def _committed(state: RunState, entry: Outstanding) -> Advance:
+    state = replace(state, outstanding=state.outstanding[1:])
+    match entry.item.kind:
+        case ItemKind.TRAIN:
+            results = tuple(sorted(entry.results, key=lambda result: result.worker))
+            return replace(state, step=entry.item.step), (CommitStep(entry.item.step, results),)
+        case ItemKind.SAVE:
+            shards = tuple(sorted(entry.shards, key=lambda shard: (shard.kind, shard.stage)))
+            return state, (CommitCheckpoint(entry.item.after, shards),)
+        case _ if state.setting.sequence.ends_evaluation(entry.item):
+            return state, (CommitEvaluation(entry.item.after),)
+    return state, ()
+
+
+def _issued(state: RunState) -> tuple[RunState, tuple[Issue, ...]]:
+    issues: list[Issue] = []
+    while state.state is JobState.RUNNING:
+        item = state.setting.sequence.after(state.last_issued)
+        if item is None:
+            break
+        takes_credit = item.kind in (ItemKind.TRAIN, ItemKind.EVALUATE)
+        if takes_credit and state.steps_in_flight >= state.setting.credit:
+            break
+        state = state.with_issued(item)
+        issues.append(Issue(item))
+    return state, tuple(issues)

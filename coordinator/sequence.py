@@ -1,0 +1,54 @@
+"""The order in which a run issues training steps, checkpoints, evaluations and the end. Pure."""
+
+from dataclasses import dataclass
+
+from coordinator.events import Item, ItemKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """What a run does, from its first step to its end.
+
+    After a training step come, where they are due, its checkpoint and then its evaluation. After the last
+    one the checkpoint is always due.
+    """
+
+    total_steps: int
+    save_every: int
+    """Training steps between two checkpoints."""
+    evaluate_every: int | None
+    """Training steps between two evaluations; none before the end where absent."""
+    evaluate_at_end: bool
+    evaluation_steps: int
+    """Steps that one evaluation takes; 0 where there is nothing to evaluate."""
+
+    def after(self, last: Item | None) -> Item | None:
+        """Return the item that follows ``last``: the first one for None, None after the end."""
+        if last is None:
+            return Item(ItemKind.TRAIN, 1, 1)
+        step, after = last.step, last.after
+        match last.kind:
+            case ItemKind.TRAIN if self._saves(step):
+                return Item(ItemKind.SAVE, step, step)
+            case ItemKind.TRAIN | ItemKind.SAVE if self._evaluates(after):
+                return Item(ItemKind.EVALUATE, 1, after)
+            case ItemKind.EVALUATE if step < self.evaluation_steps:
+                return Item(ItemKind.EVALUATE, step + 1, after)
+            case ItemKind.STOP:
+                return None
+        trains = after < self.total_steps
+        return Item(ItemKind.TRAIN, after + 1, after + 1) if trains else Item(ItemKind.STOP, after, after)
+
+    def ends_evaluation(self, item: Item) -> bool:
+        """Whether an evaluation is complete with ``item``."""
+        return item.kind is ItemKind.EVALUATE and item.step == self.evaluation_steps
+
+    def _saves(self, step: int) -> bool:
+        return step == self.total_steps or step % self.save_every == 0
+
+    def _evaluates(self, step: int) -> bool:
+        if self.evaluation_steps == 0:
+            return False
+        if step == self.total_steps and self.evaluate_at_end:
+            return True
+        return self.evaluate_every is not None and step % self.evaluate_every == 0

@@ -1,0 +1,280 @@
+"""The job store: one SQLite file in the state folder, and the only module with SQL.
+
+The interface of ``Store`` is the door to another database. A store belongs to
+the thread that opened it; several processes may have one file open.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from takt.rpc.errors import TaktError
+
+from coordinator.records import (
+    EvaluationRecord,
+    JobError,
+    JobRecord,
+    JobState,
+    JobView,
+    StateChange,
+    StepRecord,
+    WorkerRecord,
+)
+
+FILE_NAME = "takt.db"
+RECENT_STEPS = 20
+"""Steps over which a job's speed is measured."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, spec_json TEXT NOT NULL, digest TEXT NOT NULL, owner TEXT NOT NULL,
+    num_slots INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL, created REAL NOT NULL,
+    attempt INTEGER NOT NULL, step INTEGER NOT NULL, total_steps INTEGER, epoch INTEGER NOT NULL, loss REAL,
+    started REAL, ended REAL, missing_slots INTEGER NOT NULL, bubble_fraction REAL, error TEXT
+) STRICT;
+CREATE TABLE IF NOT EXISTS history (
+    number INTEGER PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs(id), state TEXT NOT NULL, reason TEXT NOT NULL,
+    attempt INTEGER NOT NULL, step INTEGER NOT NULL, time REAL NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS history_of_job ON history(job, number);
+CREATE TABLE IF NOT EXISTS steps (
+    job TEXT NOT NULL REFERENCES jobs(id), step INTEGER NOT NULL, epoch INTEGER NOT NULL, loss REAL, grad_norm REAL,
+    learning_rate REAL NOT NULL, examples INTEGER NOT NULL, tokens INTEGER NOT NULL, padded_tokens INTEGER NOT NULL,
+    seconds REAL NOT NULL, skipped INTEGER NOT NULL, rows TEXT, PRIMARY KEY (job, step)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS evaluations (
+    number INTEGER PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs(id), step INTEGER NOT NULL, split TEXT NOT NULL,
+    examples INTEGER NOT NULL, loss REAL, metrics TEXT NOT NULL, reason TEXT, UNIQUE (job, step, split)
+) STRICT;
+CREATE TABLE IF NOT EXISTS workers (
+    job TEXT NOT NULL REFERENCES jobs(id), worker INTEGER NOT NULL, stages TEXT NOT NULL, dp_rank INTEGER NOT NULL,
+    host TEXT NOT NULL, state TEXT NOT NULL, pid INTEGER NOT NULL, log TEXT NOT NULL, parameters INTEGER,
+    peak_bytes INTEGER, last_progress REAL, busy_seconds REAL NOT NULL, idle_seconds REAL NOT NULL,
+    PRIMARY KEY (job, worker)
+) STRICT, WITHOUT ROWID;
+"""
+
+
+class StoreError(TaktError):
+    """The job store cannot be opened or read."""
+
+
+class JobExistsError(TaktError):
+    """Another job has this id."""
+
+
+class Store:
+    """Jobs, their history, steps, evaluations and workers; every method is one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._db.row_factory = sqlite3.Row
+
+    @classmethod
+    def open(cls, state_dir: Path) -> "Store":
+        """Open the store of a state folder for writing; create both where they are absent.
+
+        Raises:
+            StoreError: the folder or the file cannot be written, or the file is no store.
+        """
+        path = state_dir / FILE_NAME
+        try:
+            state_dir.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"the job store {path} cannot be opened for writing: {error}") from error
+        return cls(connection)
+
+    @classmethod
+    def open_read_only(cls, state_dir: Path) -> "Store":
+        """Open the store of a state folder for reading; no coordinator has to run.
+
+        Raises:
+            StoreError: there is none, or it cannot be read.
+        """
+        path = state_dir / FILE_NAME
+        if not path.is_file():
+            raise StoreError(f"{state_dir} holds no job store ({FILE_NAME}); pass --state-dir, or submit a job first")
+        try:
+            connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", timeout=10, uri=True)
+            connection.execute("SELECT count(*) FROM jobs")
+        except sqlite3.Error as error:
+            raise StoreError(f"the job store {path} cannot be read: {error}") from error
+        return cls(connection)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def add_job(self, job: JobRecord) -> None:
+        """Add a new job, its state being the first of its history.
+
+        Raises:
+            JobExistsError: the id is taken.
+        """
+        values = {name: getattr(job, name) for name in job.__slots__} | {"error": _error_text(job.error)}
+        change = StateChange(state=job.state, reason=job.reason, attempt=0, step=0, time=job.created)
+        try:
+            with self._transaction():
+                self._insert("jobs", values)
+                self._insert("history", _change_values(job.id, change))
+        except sqlite3.IntegrityError as error:
+            raise JobExistsError(f"job {job.id} exists") from error
+
+    def job(self, job: str) -> JobRecord | None:
+        """Return one job, None where there is none."""
+        row = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if row is None else _job(row)
+
+    def jobs(self) -> list[JobRecord]:
+        """Return all jobs, the oldest first."""
+        return [_job(row) for row in self._db.execute("SELECT * FROM jobs ORDER BY created, rowid")]
+
+    def view(self, job: str) -> JobView | None:
+        """Return one job with its history, workers and last steps, None where there is none."""
+        record = self.job(job)
+        if record is None:
+            return None
+        return JobView(
+            record=record,
+            history=tuple(self.history(job)),
+            workers=tuple(self.workers(job)),
+            recent_steps=tuple(self.steps(job, last=RECENT_STEPS)),
+        )
+
+    def change_state(self, job: str, change: StateChange, *, error: JobError | None = None) -> None:
+        """Record that a job changed its state; its start and its end are taken from the change's time."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE jobs SET state = ?, reason = ?, attempt = ?, missing_slots = 0, error = ?,"
+                " started = CASE WHEN ? THEN coalesce(started, ?) ELSE started END,"
+                " ended = CASE WHEN ? THEN ? ELSE ended END WHERE id = ?",
+                (
+                    *(change.state, change.reason, change.attempt, _error_text(error)),
+                    *(change.state is JobState.STARTING, change.time, change.state.is_final, change.time, job),
+                ),
+            )
+            self._insert("history", _change_values(job, change))
+
+    def set_waiting(self, job: str, *, reason: str, missing_slots: int) -> None:
+        """Say what a queued job waits for; that is no change of state."""
+        self._update(job, {"reason": reason, "missing_slots": missing_slots})
+
+    def set_plan(self, job: str, *, total_steps: int, bubble_fraction: float) -> None:
+        """Keep what the plan of a job says."""
+        self._update(job, {"total_steps": total_steps, "bubble_fraction": bubble_fraction})
+
+    def set_owner(self, job: str, owner: str) -> None:
+        """Give a job to another coordinator."""
+        self._update(job, {"owner": owner})
+
+    def add_step(self, job: str, step: StepRecord) -> None:
+        """Commit one step."""
+        values = {name: getattr(step, name) for name in step.__slots__} | {"rows": _rows_text(step), "job": job}
+        with self._transaction():
+            self._insert("steps", values)
+            self._db.execute(
+                "UPDATE jobs SET step = ?, epoch = ?, loss = ? WHERE id = ?", (step.step, step.epoch, step.loss, job)
+            )
+
+    def steps(self, job: str, *, last: int | None = None) -> list[StepRecord]:
+        """Return the committed steps of a job in order, or only the last ones."""
+        rows = self._db.execute(
+            "SELECT * FROM (SELECT * FROM steps WHERE job = ? ORDER BY step DESC LIMIT ?) ORDER BY step",
+            (job, -1 if last is None else last),
+        )
+        return [_step(row) for row in rows]
+
+    def add_evaluation(self, job: str, evaluation: EvaluationRecord) -> None:
+        """Keep one evaluation."""
+        values = {name: getattr(evaluation, name) for name in evaluation.__slots__}
+        self._insert("evaluations", values | {"metrics": json.dumps(evaluation.metrics), "job": job})
+
+    def evaluations(self, job: str) -> list[EvaluationRecord]:
+        """Return the evaluations of a job in order."""
+        rows = self._db.execute("SELECT * FROM evaluations WHERE job = ? ORDER BY number", (job,))
+        return [_evaluation(row) for row in rows]
+
+    def set_workers(self, job: str, workers: Iterable[WorkerRecord]) -> None:
+        """Replace what is known of a job's workers."""
+        with self._transaction():
+            self._db.execute("DELETE FROM workers WHERE job = ?", (job,))
+            for worker in workers:
+                values = {name: getattr(worker, name) for name in worker.__slots__}
+                self._insert("workers", values | {"stages": json.dumps(worker.stages), "job": job})
+
+    def workers(self, job: str) -> list[WorkerRecord]:
+        """Return the workers of a job's last attempt, ascending."""
+        rows = self._db.execute("SELECT * FROM workers WHERE job = ? ORDER BY worker", (job,))
+        return [
+            WorkerRecord(**_fields(row, WorkerRecord) | {"stages": tuple(json.loads(row["stages"]))}) for row in rows
+        ]
+
+    def history(self, job: str) -> list[StateChange]:
+        """Return every change of a job's state, the oldest first."""
+        rows = self._db.execute("SELECT * FROM history WHERE job = ? ORDER BY number", (job,))
+        return [StateChange(**_fields(row, StateChange) | {"state": JobState(row["state"])}) for row in rows]
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self._db)
+
+    def _insert(self, table: str, values: Mapping[str, Any]) -> None:
+        marks = ", ".join("?" * len(values))
+        self._db.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+
+    def _update(self, job: str, values: Mapping[str, Any]) -> None:
+        settings = ", ".join(f"{name} = ?" for name in values)
+        self._db.execute(f"UPDATE jobs SET {settings} WHERE id = ?", (*values.values(), job))
+
+
+class _Transaction:
+    """Takes the write lock at once, so that two processes wait for each other instead of failing."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _fields(row: sqlite3.Row, record: type) -> dict[str, Any]:
+    names: Sequence[str] = record.__slots__  # type: ignore[attr-defined]  # every record has slots
+    return {name: row[name] for name in names}
+
+
+def _job(row: sqlite3.Row) -> JobRecord:
+    error = None if row["error"] is None else JobError(**json.loads(row["error"]))
+    return JobRecord(**_fields(row, JobRecord) | {"state": JobState(row["state"]), "error": error})
+
+
+def _step(row: sqlite3.Row) -> StepRecord:
+    rows = None
+    if row["rows"] is not None:
+        rows = tuple(tuple(tuple(ids) for ids in replica) for replica in json.loads(row["rows"]))
+    return StepRecord(**_fields(row, StepRecord) | {"skipped": bool(row["skipped"]), "rows": rows})
+
+
+def _evaluation(row: sqlite3.Row) -> EvaluationRecord:
+    metrics = tuple((name, value) for name, value in json.loads(row["metrics"]))
+    return EvaluationRecord(**_fields(row, EvaluationRecord) | {"metrics": metrics})
+
+
+def _change_values(job: str, change: StateChange) -> dict[str, Any]:
+    return {name: getattr(change, name) for name in change.__slots__} | {"job": job}
+
+
+def _error_text(error: JobError | None) -> str | None:
+    return None if error is None else json.dumps({name: getattr(error, name) for name in error.__slots__})
+
+
+def _rows_text(step: StepRecord) -> str | None:
+    return None if step.rows is None else json.dumps(step.rows)
