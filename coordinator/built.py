@@ -1,0 +1,40 @@
+"""What of the job file this version can run. Building more of it deletes from this table."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from coordinator.choices import Microbatching, Objective, PartitionMethod, Precision, Recompute, ScheduleName, Task
+from coordinator.problem import Problem
+from coordinator.sections import JobSpec
+
+BUILT: Mapping[str, tuple[object, ...]] = {
+    "data.task": (Task.SST2, Task.MRPC, Task.DEMO),
+    "data.microbatching": (Microbatching.IN_ORDER,),
+    "parallel.tp": (1,),
+    "parallel.zero_stage": (0,),
+    "parallel.partition": (PartitionMethod.EVEN,),
+    "parallel.layers_per_stage": (None,),
+    "schedule.name": (ScheduleName.NAIVE, ScheduleName.GPIPE, ScheduleName.ONE_F_ONE_B),
+    "schedule.warmup": (None,),
+    "schedule.num_chunks": (1,),
+    "schedule.group_size": (None,),
+    "schedule.file": (None,),
+    "train.precision": (Precision.FP32,),
+    "train.recompute": (Recompute.NONE,),
+    "train.objective": (Objective.CLASSIFICATION,),
+    "checkpoint.every_steps": (None,),
+    "checkpoint.from": (None,),
+    "checkpoint.snapshot_steps": (None,),
+}
+"""The values that are built of each key whose other values are not; keys without an entry are built whole."""
+
+
+def not_built(spec: JobSpec) -> Iterator[Problem]:
+    """Yield what ``spec`` asks for that this version has not built."""
+    document = spec.model_dump(by_alias=True)
+    for key, values in BUILT.items():
+        section, _, name = key.partition(".")
+        value = document[section][name]
+        if value not in values:
+            built = ", ".join("null" if each is None else str(each) for each in values)
+            yield Problem(key, f"is {json.dumps(value)}, which this version has not built; built: {built}")

@@ -1,0 +1,27 @@
+"""What is wrong with a job, said so that a person can act on it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a job."""
+
+    key: str
+    """Dotted path of the key in the job file, ``parallel.pp``; empty where it is about the whole file."""
+    message: str
+    """The value, the rule and the fix, in one line."""
+    where: str = ""
+    """Where the value was written, ``job.yaml:12``; empty where that is unknown."""
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.key, self.message) if part)
+
+
+class SpecError(ValueError):
+    """A job that cannot be run as it is written. Its text is one line a problem."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))

@@ -1,0 +1,181 @@
+"""Rules that bind several keys of a job together."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from coordinator.choices import Task
+from coordinator.problem import Problem
+from coordinator.sections import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule over keys."""
+
+    key: str
+    """Key that a breach is told of."""
+    reads: tuple[str, ...]
+    """All keys that it reads; where one of them is wrong by itself the rule has nothing to say."""
+    check: Callable[[JobSpec], str | None]
+    """Returns what is wrong, or None."""
+
+
+def problems(spec: JobSpec, *, without: frozenset[str] = frozenset()) -> Iterator[Problem]:
+    """Yield the rules that ``spec`` breaks, save those that read a key (or a part of one) in ``without``."""
+    for rule in RULES:
+        if any(_overlap(read, key) for read in rule.reads for key in without):
+            continue
+        message = rule.check(spec)
+        if message is not None:
+            yield Problem(rule.key, message)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def microbatches_of(spec: JobSpec) -> int:
+    """Return the microbatches of one replica in one accumulation slice, by whichever key says it."""
+    schedule, train = spec.schedule, spec.train
+    if schedule.microbatch_size is None:
+        assert schedule.num_microbatches is not None  # parsing fills in the default
+        return schedule.num_microbatches
+    slices = spec.parallel.dp * train.gradient_accumulation_steps
+    return math.ceil(train.global_batch_size / (slices * schedule.microbatch_size))
+
+
+def _name(spec: JobSpec) -> str | None:
+    if spec.name in (".", ".."):
+        return f"is '{spec.name}', which is a folder of its own kind; needs a letter or a digit"
+    return None
+
+
+def _one_model(spec: JobSpec) -> str | None:
+    if spec.model.pretrained is not None and spec.model.config is not None:
+        return "has both pretrained and config, needs one of them; set the other one to null"
+    if spec.model.pretrained is None and spec.model.config is None:
+        return "has neither pretrained nor config, needs one of them"
+    return None
+
+
+def _model_type(spec: JobSpec) -> str | None:
+    if spec.model.config is None or isinstance(spec.model.config.get("model_type"), str):
+        return None
+    return "has no model_type, needs one as text, for instance bert"
+
+
+def _finite_config(spec: JobSpec) -> str | None:
+    return None if _is_finite(spec.model.config) else "has a number that is infinite or none, needs finite numbers"
+
+
+def _is_finite(value: JsonValue) -> bool:
+    match value:
+        case dict():
+            return all(map(_is_finite, value.values()))
+        case list():
+            return all(map(_is_finite, value))
+        case float():
+            return math.isfinite(value)
+        case _:
+            return True
+
+
+def _model_folder(spec: JobSpec) -> str | None:
+    return _folder(spec.model.pretrained)
+
+
+def _source_folder(spec: JobSpec) -> str | None:
+    if spec.data.task is Task.DEMO:
+        return None
+    if spec.data.source == "hub":
+        return "is hub, but downloads are not built in this version; give a folder that holds SST-2/, MRPC/, ..."
+    return _folder(spec.data.source)
+
+
+def _tokenizer_folder(spec: JobSpec) -> str | None:
+    if spec.data.tokenizer == spec.model.pretrained:
+        return None  # told of the model
+    return _folder(spec.data.tokenizer)
+
+
+def _folder(place: str | None) -> str | None:
+    if place is None or place.startswith("/"):
+        return None
+    return f"is '{place}', which is no folder, and Hub ids are not built in this version; give the path of a folder"
+
+
+def _tokenizer(spec: JobSpec) -> str | None:
+    is_demo = spec.data.task is Task.DEMO
+    if is_demo and spec.data.tokenizer is not None:
+        return f"is '{spec.data.tokenizer}', but demo has a tokenizer of its own; leave the key out"
+    if not is_demo and spec.data.tokenizer is None and spec.model.pretrained is None:
+        return "is missing; a model built from model.config needs the folder of a tokenizer"
+    return None
+
+
+def _duration(spec: JobSpec) -> str | None:
+    if spec.train.epochs is not None and spec.train.max_steps is not None:
+        return (
+            f"is {spec.train.max_steps}, but train.epochs is {spec.train.epochs} too, needs one of them; "
+            "set the other one to null"
+        )
+    return None
+
+
+def _microbatches_agree(spec: JobSpec) -> str | None:
+    given, size = spec.schedule.num_microbatches, spec.schedule.microbatch_size
+    if given is None or size is None or given == microbatches_of(spec):
+        return None
+    return f"is {given}, but microbatch_size {size} makes it {microbatches_of(spec)}; leave one of the two out"
+
+
+def _replicas_fit(spec: JobSpec) -> str | None:
+    batch, dp, slices = spec.train.global_batch_size, spec.parallel.dp, spec.train.gradient_accumulation_steps
+    if batch >= dp * slices:
+        return None
+    return (
+        f"is {batch}, less than one row for each of {dp} replicas x {slices} accumulation slices; "
+        f"needs at least {dp * slices}"
+    )
+
+
+def _microbatches_fit(spec: JobSpec) -> str | None:
+    batch, dp, slices = spec.train.global_batch_size, spec.parallel.dp, spec.train.gradient_accumulation_steps
+    given, largest = spec.schedule.num_microbatches, batch // dp // slices
+    if given is None or largest == 0 or given <= largest:
+        return None
+    return (
+        f"is {given}, but a replica has only {largest} rows in an accumulation slice "
+        f"(train.global_batch_size {batch} / parallel.dp {dp} / {slices} slices); needs at most {largest}"
+    )
+
+
+def _loss_scale(spec: JobSpec) -> str | None:
+    scale = spec.train.loss_scale
+    if scale.min <= scale.initial <= scale.max:
+        return None
+    return f"has min {scale.min:g}, initial {scale.initial:g}, max {scale.max:g}; needs min <= initial <= max"
+
+
+_BATCH = ("train.global_batch_size", "parallel.dp", "train.gradient_accumulation_steps")
+_COUNT = ("schedule.num_microbatches", "schedule.microbatch_size")
+
+RULES: tuple[Rule, ...] = (
+    Rule("name", ("name",), _name),
+    Rule("model", ("model.pretrained", "model.config"), _one_model),
+    Rule("model.config", ("model.config",), _model_type),
+    Rule("model.config", ("model.config",), _finite_config),
+    Rule("model.pretrained", ("model.pretrained",), _model_folder),
+    Rule("data.source", ("data.source", "data.task"), _source_folder),
+    Rule("data.tokenizer", ("data.tokenizer", "model.pretrained"), _tokenizer_folder),
+    Rule("data.tokenizer", ("data.tokenizer", "data.task", "model.pretrained"), _tokenizer),
+    Rule("train.max_steps", ("train.epochs", "train.max_steps"), _duration),
+    Rule("train.global_batch_size", _BATCH, _replicas_fit),
+    Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_agree),
+    Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_fit),
+    Rule("train.loss_scale", ("train.loss_scale",), _loss_scale),
+)
+"""All rules, in the order of the job file."""
