@@ -66,11 +66,12 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
 
     @asynccontextmanager
     async def _edge(self, method: str, context: Context, *, needs_deadline: bool) -> AsyncIterator[None]:
-        code = grpc.StatusCode.CANCELLED  # what it stays where the caller left before the end
+        code = grpc.StatusCode.CANCELLED  # what it stays where the caller left while the handler worked
         try:
             if needs_deadline and context.time_remaining() is None:
-                code = grpc.StatusCode.INVALID_ARGUMENT
-                await context.abort(code, f"{method} was called without a deadline; pass a timeout")
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"{method} was called without a deadline; pass a timeout"
+                )
             yield
             code = grpc.StatusCode.OK
         except grpc.aio.AbortError:
