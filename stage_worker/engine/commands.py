@@ -18,6 +18,16 @@ class Op(enum.Enum):
     SAVE = enum.auto()
     STOP = enum.auto()
 
+    @property
+    def is_compute(self) -> bool:
+        """Whether the command runs layers on one microbatch."""
+        return self in (Op.FORWARD, Op.BACKWARD)
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether the command moves a tensor of one microbatch between workers."""
+        return self in (Op.SEND_ACTIVATION, Op.RECV_ACTIVATION, Op.SEND_GRADIENT, Op.RECV_GRADIENT)
+
 
 class Phase(enum.Enum):
     """Whether a step changes weights."""

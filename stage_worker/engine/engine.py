@@ -1,0 +1,231 @@
+"""The engine: obeys the commands of a step, one at a time and in order."""
+
+from collections.abc import Callable
+
+import torch
+
+from stage_worker.engine.commands import Command, Op, Phase, StepCommands, StepSetting
+from stage_worker.engine.exchange import Exchange
+from stage_worker.engine.failure import CommandFailed, CommandOrderError
+from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.microbatch import BatchSource, DataError
+from stage_worker.engine.norm import Norm, clip
+from stage_worker.engine.open_step import OpenStep
+from stage_worker.engine.optimizer import Optimizer, OptimizerSettings, decayed_names
+from stage_worker.engine.replicas import add_over_replicas
+from stage_worker.engine.result import StepResult
+from stage_worker.engine.seeds import DropoutSeeds
+from stage_worker.engine.stage import Stage
+from stage_worker.engine.transport import TransferKind, Transport
+from stage_worker.models.family import Inputs
+from stage_worker.models.loaded import LoadedModel
+
+OnCommand = Callable[[Command, int], None]
+"""Told of each command that was done, and its sequence number."""
+
+
+class Engine:
+    """One worker's stages and optimizer. Never decides an order; called from one thread only.
+
+    A training step and an evaluation may be open at once; the evaluation touches nothing of the other.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        *,
+        optimizer: OptimizerSettings,
+        seed: int,
+        dp: int,
+        dp_rank: int,
+        transport: Transport,
+        batches: BatchSource,
+        ledger: Ledger,
+        on_command: OnCommand | None = None,
+    ) -> None:
+        """Take over the worker's part of a model, in fp32.
+
+        Args:
+            model: loaded; its parameters are updated in place.
+            optimizer: what to update them with.
+            seed: of the job, for dropout.
+            dp: replicas.
+            dp_rank: this one.
+            transport: joined with all workers of the attempt.
+            batches: where rows come from.
+            ledger: told of every activity.
+            on_command: told of every command that was done.
+        """
+        self._model = model
+        self._dp = dp
+        self._transport = transport
+        self._batches = batches
+        self._ledger = ledger
+        self._on_command = on_command
+        self._has_dropout = model.has_dropout
+        seeds = DropoutSeeds(seed=seed, dp_rank=dp_rank, device=model.device) if self._has_dropout else None
+        self._stages = {stage: Stage(model, stage=stage, seeds=seeds) for stage in model.stages}
+        self._by_stage = {stage: model.parameters(stage) for stage in model.stages}
+        self._parameters = {name: p for by_name in self._by_stage.values() for name, p in by_name.items()}
+        self._optimizer = Optimizer(self._parameters, decayed=decayed_names(model.model), settings=optimizer)
+        self._max_grad_norm = optimizer.max_grad_norm
+        self._norm = Norm(model.parameter_names, num_stages=model.num_stages)
+        self._open: dict[Phase, OpenStep] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Microbatches whose forward was begun and whose backward is not done, over this worker's stages."""
+        return sum(stage.in_flight for stage in self._stages.values())
+
+    @property
+    def updates_applied(self) -> int:
+        """Optimizer updates so far; every worker has the same number."""
+        return self._optimizer.updates_applied
+
+    def optimizer_state(self, stage: int) -> dict[str, torch.Tensor]:
+        """Return the optimizer's tensors of one own stage, such as ``NAME.exp_avg``; see also ``LoadedModel.state``."""
+        return self._optimizer.state(frozenset(self._by_stage[stage]))
+
+    def run(self, commands: StepCommands) -> StepResult | None:
+        """Obey ``commands`` in order; return the step's result where they end it.
+
+        Commands of one step may come in several calls. ``SAVE`` and ``STOP`` are the caller's to obey.
+
+        Raises:
+            CommandFailed: a command failed. The engine is of no more use.
+        """
+        command: Command | None = None
+        try:
+            with self._ledger.during(Activity.OTHER):
+                step = self._step(commands.setting)
+                for seq, command in enumerate(commands.commands, start=commands.first_seq):
+                    self._obey(command, step)
+                    if self._on_command is not None:
+                        self._on_command(command, seq)
+                if not commands.ends_step:
+                    return None
+                command = None
+                return self._end(step, last_seq=commands.first_seq + len(commands.commands) - 1)
+        except Exception as error:
+            raise CommandFailed(error, command=command, setting=commands.setting) from error
+
+    def _step(self, setting: StepSetting) -> OpenStep:
+        step = self._open.get(setting.phase)
+        if step is None:
+            hidden_size = self._model.config.hidden_size
+            exchange = Exchange(self._transport, setting, hidden_size=hidden_size, dtype=torch.float32)
+            holds_last_stage = any(stage.is_last for stage in self._stages.values())
+            step = OpenStep(setting=setting, exchange=exchange, holds_last_stage=holds_last_stage)
+            self._open[setting.phase] = step
+        elif step.setting != setting:
+            raise CommandOrderError(f"step {setting.step} began before step {step.setting.step} ended")
+        return step
+
+    def _obey(self, command: Command, step: OpenStep) -> None:
+        if command.op.is_compute or command.op.is_transfer:
+            if command.stage not in self._stages:
+                raise CommandOrderError(f"stage {command.stage} is not here; here are {sorted(self._stages)}")
+            if not 0 <= command.microbatch < len(step.setting.microbatches):
+                raise CommandOrderError(f"the step has {len(step.setting.microbatches)} microbatches")
+            if step.setting.microbatches[command.microbatch].rows == 0:
+                return  # it keeps its place in the plan, at both ends of a transfer
+        match command.op:
+            case Op.FORWARD:
+                self._forward(command, step)
+            case Op.BACKWARD:
+                self._backward(command, step)
+            case Op.SEND_ACTIVATION | Op.SEND_GRADIENT:
+                step.exchange.send(command)
+            case Op.RECV_ACTIVATION | Op.RECV_GRADIENT:
+                step.exchange.receive(command)
+            case Op.REDUCE:
+                self._reduce()
+            case Op.STEP:
+                self._update(step)
+            case Op.SAVE | Op.STOP:
+                raise CommandOrderError(f"{command.op.name} is the executor's to obey")
+
+    def _forward(self, command: Command, step: OpenStep) -> None:
+        stage, microbatch = self._stages[command.stage], command.microbatch
+        inputs = self._inputs(step.setting, microbatch)
+        h_BLD = None
+        if not stage.is_first:
+            with self._ledger.during(Activity.WAIT_ACTIVATION):
+                h_BLD = step.exchange.take(
+                    kind=TransferKind.ACTIVATION, boundary=command.stage - 1, microbatch=microbatch
+                )
+        with self._ledger.during(Activity.FORWARD):
+            if step.setting.phase is Phase.TRAIN:
+                self._set_training(self._has_dropout)
+                output = stage.forward(inputs, h_BLD, step=step.setting.step, microbatch=microbatch)
+                step.peak_in_flight = max(step.peak_in_flight, self.in_flight)
+            else:
+                self._set_training(False)
+                output = stage.infer(inputs, h_BLD)
+        if not stage.is_last:
+            step.exchange.put(output, kind=TransferKind.ACTIVATION, boundary=command.stage, microbatch=microbatch)
+        elif step.setting.phase is Phase.TRAIN:
+            step.losses[microbatch] = output
+        else:
+            step.add_outputs(inputs.batch, output, microbatch=microbatch)
+
+    def _backward(self, command: Command, step: OpenStep) -> None:
+        stage, microbatch = self._stages[command.stage], command.microbatch
+        if stage.is_last:
+            gradient = torch.tensor(1.0 / step.setting.denominator, device=self._model.device)
+        else:
+            with self._ledger.during(Activity.WAIT_GRADIENT):
+                gradient = step.exchange.take(kind=TransferKind.GRADIENT, boundary=command.stage, microbatch=microbatch)
+        with self._ledger.during(Activity.BACKWARD):
+            input_gradient = stage.backward(gradient, microbatch=microbatch)
+        if input_gradient is not None:
+            step.exchange.put(
+                input_gradient, kind=TransferKind.GRADIENT, boundary=command.stage - 1, microbatch=microbatch
+            )
+
+    def _reduce(self) -> None:
+        if self._dp > 1:
+            with self._ledger.during(Activity.REDUCE):
+                add_over_replicas(self._parameters, self._transport.add_over_replicas)
+
+    def _update(self, step: OpenStep) -> None:
+        with self._ledger.during(Activity.STEP):
+            gradients = {
+                stage: {name: p.grad for name, p in by_name.items() if p.grad is not None}
+                for stage, by_name in self._by_stage.items()
+            }
+            step.grad_norm = self._norm.vote(gradients, step.loss_sums(), self._add_over_stages, step=step.setting.step)
+            for by_name in gradients.values():
+                clip(by_name, norm=step.grad_norm, max_norm=self._max_grad_norm)
+            step.learning_rate = self._optimizer.learning_rate
+            self._optimizer.apply()
+
+    def _add_over_stages(self, vector: torch.Tensor) -> torch.Tensor:
+        with self._ledger.during(Activity.REDUCE):
+            return self._transport.add_over_stages(vector)
+
+    def _end(self, step: OpenStep, *, last_seq: int) -> StepResult:
+        with self._ledger.during(Activity.WAIT_SEND):
+            self._transport.flush()
+        step.exchange.check_empty()
+        if step.setting.phase is Phase.TRAIN and self.in_flight:
+            raise CommandOrderError(f"{self.in_flight} microbatches are in flight at the end of the step")
+        del self._open[step.setting.phase]
+        return step.result(last_seq=last_seq)
+
+    def _inputs(self, setting: StepSetting, microbatch: int) -> Inputs:
+        with self._ledger.during(Activity.WAIT_DATA):
+            batch = self._batches.get(setting, microbatch)
+        shape = setting.microbatches[microbatch]
+        found = tuple(batch.attention_mask_BL.shape)
+        if found != (shape.rows, shape.width):
+            raise DataError(f"microbatch {microbatch} has shape {found}, announced was {(shape.rows, shape.width)}")
+        with self._ledger.during(Activity.FORWARD):
+            # Made on the CPU: on a GPU the library's look at the mask would wait for the device.
+            mask = self._model.family.mask(self._model.config, batch.attention_mask_BL)
+            device = self._model.device
+            return Inputs(batch.to(device), mask.to(device) if mask is not None else None)
+
+    def _set_training(self, training: bool) -> None:
+        if self._model.model.training is not training:
+            self._model.model.train(training)

@@ -1,0 +1,104 @@
+"""The activations and gradients that one step passes over this worker's boundaries."""
+
+import math
+
+import torch
+
+from stage_worker.engine.commands import Command, Op, StepSetting
+from stage_worker.engine.failure import CommandOrderError
+from stage_worker.engine.transport import Message, PendingTensor, TransferKind, Transport
+
+_KINDS = {
+    Op.SEND_ACTIVATION: TransferKind.ACTIVATION,
+    Op.RECV_ACTIVATION: TransferKind.ACTIVATION,
+    Op.SEND_GRADIENT: TransferKind.GRADIENT,
+    Op.RECV_GRADIENT: TransferKind.GRADIENT,
+}
+
+Key = tuple[TransferKind, int, int]
+"""Kind, boundary, microbatch."""
+
+
+class Exchange:
+    """Keeps what was computed until its send is commanded, and what was posted until it is needed."""
+
+    def __init__(self, transport: Transport, setting: StepSetting, *, hidden_size: int, dtype: torch.dtype) -> None:
+        """Serve one step; every tensor has shape (rows, width, ``hidden_size``) and type ``dtype``."""
+        self._transport = transport
+        self._setting = setting
+        self._hidden_size = hidden_size
+        self._dtype = dtype
+        self._arrivals: dict[Key, PendingTensor] = {}
+        self._departures: dict[Key, torch.Tensor] = {}
+        self.sent_bytes = 0
+        self.received_bytes = 0
+
+    def put(self, tensor: torch.Tensor, *, kind: TransferKind, boundary: int, microbatch: int) -> None:
+        """Keep a result until it is sent."""
+        self._departures[kind, boundary, microbatch] = tensor
+
+    def take(self, *, kind: TransferKind, boundary: int, microbatch: int) -> torch.Tensor:
+        """Wait for the tensor whose receive was posted, and return it.
+
+        Raises:
+            CommandOrderError: no receive was posted for it.
+            PeerLostError, TransferError: as ``PendingTensor.wait``.
+        """
+        pending = self._arrivals.pop((kind, boundary, microbatch), None)
+        if pending is None:
+            raise CommandOrderError(
+                f"no receive was posted for the {kind.name.lower()} of microbatch {microbatch} at boundary {boundary}"
+            )
+        return pending.wait()
+
+    def send(self, command: Command) -> None:
+        """Start to send what a send command names.
+
+        Raises:
+            CommandOrderError: it was not computed yet, or is sent already.
+        """
+        message = self._message(command)
+        tensor = self._departures.pop((message.kind, message.boundary, message.microbatch), None)
+        if tensor is None:
+            raise CommandOrderError(
+                f"there is no {message.kind.name.lower()} of microbatch {message.microbatch} to send"
+            )
+        self._transport.send(tensor, message, to_worker=command.peer)
+        self.sent_bytes += self._bytes(message)
+
+    def receive(self, command: Command) -> None:
+        """Post the receive that a receive command names.
+
+        Raises:
+            CommandOrderError: it is posted already.
+        """
+        message = self._message(command)
+        key = (message.kind, message.boundary, message.microbatch)
+        if key in self._arrivals:
+            raise CommandOrderError(f"the receive of microbatch {message.microbatch} is posted already")
+        self._arrivals[key] = self._transport.receive(message, from_worker=command.peer)
+        self.received_bytes += self._bytes(message)
+
+    def check_empty(self) -> None:
+        """Raise CommandOrderError where something was not sent or not used at the end of the step."""
+        for what, keys in (("computed but not sent", self._departures), ("received but not used", self._arrivals)):
+            for kind, boundary, microbatch in keys:
+                raise CommandOrderError(
+                    f"the {kind.name.lower()} of microbatch {microbatch} at boundary {boundary} was {what}"
+                )
+
+    def _message(self, command: Command) -> Message:
+        shape = self._setting.microbatches[command.microbatch]
+        crosses_above = command.op in (Op.SEND_ACTIVATION, Op.RECV_GRADIENT)
+        return Message(
+            step=self._setting.step,
+            kind=_KINDS[command.op],
+            boundary=command.stage if crosses_above else command.stage - 1,
+            microbatch=command.microbatch,
+            shape=(shape.rows, shape.width, self._hidden_size),
+            dtype=self._dtype,
+        )
+
+    @staticmethod
+    def _bytes(message: Message) -> int:
+        return math.prod(message.shape) * message.dtype.itemsize

@@ -1,0 +1,41 @@
+"""What a worker knows at the end of a step."""
+
+from dataclasses import dataclass
+
+from stage_worker.engine.commands import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutput:
+    """What the model makes of one row of an evaluation."""
+
+    row_id: int
+    outputs: tuple[float, ...]
+    """One number a class."""
+    label: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """One finished step of this worker."""
+
+    phase: Phase
+    step: int
+    last_seq: int
+    """Sequence number of the last command that was done."""
+    loss_sums: tuple[float, ...] = ()
+    """Sum of the losses of each microbatch's rows, ascending, 0 where it has none; on the last stage's worker only."""
+    grad_norm: float | None = None
+    """Global norm before clipping; None in an evaluation and where the step was skipped."""
+    learning_rate: float = 0.0
+    """What the update used; 0 in an evaluation."""
+    skipped: bool = False
+    """Whether the vote kept the weights as they were."""
+    peak_in_flight: int = 0
+    """Most microbatches at once between the start of their forward and the end of their backward."""
+    sent_bytes: int = 0
+    """Bytes of the activations and gradients that were sent."""
+    received_bytes: int = 0
+    """Bytes of the activations and gradients that were received."""
+    rows: tuple[RowOutput, ...] = ()
+    """Outputs of an evaluation in the order they were computed; on the last stage's worker only."""
