@@ -28,7 +28,20 @@ VERBS = ("is", "was", "felt", "seemed", "looked", "became")
 NEGATIONS = ("not", "never", "hardly")
 DEGREES = ("", "", "very", "quite", "really", "rather", "so", "truly")
 NEGATIVE = ("bad", "dull", "boring", "clumsy", "weak", "stale", "slow", "flat", "cold", "silly", "lazy", "messy")
-POSITIVE = ("good", "great", "charming", "funny", "clever", "moving", "lovely", "bright", "fresh", "warm", "sharp", "rich")
+POSITIVE = (
+    "good",
+    "great",
+    "charming",
+    "funny",
+    "clever",
+    "moving",
+    "lovely",
+    "bright",
+    "fresh",
+    "warm",
+    "sharp",
+    "rich",
+)
 TAILS = ("", "", "in the end", "this time", "at first", "from start to finish", "as a whole", "once again")
 
 

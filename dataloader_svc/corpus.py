@@ -1,0 +1,80 @@
+"""The text that a job trains on and is evaluated with: its splits, wherever they come from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from takt.rpc.paths import is_under
+
+from dataloader_svc import glue
+from dataloader_svc.demo import demo_splits
+from dataloader_svc.errors import RequestError, SpecError
+from dataloader_svc.settings import DataSettings
+from dataloader_svc.splits import SplitName, SplitRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStamp:
+    """What tells one content of a file from the next without reading it."""
+
+    path: Path
+    num_bytes: int
+    modified_ns: int
+
+
+def check_allowed(settings: DataSettings, roots: Iterable[Path]) -> None:
+    """Check that the job's folders lie under ``roots``, links resolved.
+
+    Raises:
+        SpecError: one does not.
+    """
+    allowed = tuple(roots)
+    for key, path in (("data.source", settings.source), ("data.tokenizer", settings.tokenizer)):
+        if path is not None and not is_under(path, allowed):
+            raise SpecError(f"{key} is {path}, which is under no --allow-root of the data service")
+
+
+def find_splits(settings: DataSettings) -> dict[SplitName, Path | None]:
+    """Return the splits that the task has and the file of each, None for generated ones.
+
+    Raises:
+        DataFileError: the task's folder or its training file is missing.
+    """
+    layout, source = settings.task.layout, settings.source
+    if layout is None or source is None:
+        return dict.fromkeys(SplitName)
+    found = {split: glue.find_file(settings.task, layout, source, split) for split in SplitName}
+    return {split: path for split, path in found.items() if path is not None}
+
+
+def read_rows(settings: DataSettings, split: SplitName) -> SplitRows:
+    """Return the rows of one split; the training split is cut to ``max_train_rows``.
+
+    Raises:
+        RequestError: the task has no such split.
+        DataFileError: its file is not what its name promises.
+    """
+    splits = find_splits(settings)
+    if split not in splits:
+        raise RequestError(f"task {settings.task.name} has no split {split}; it has {', '.join(splits)}")
+    layout, path = settings.task.layout, splits[split]
+    if layout is None or path is None:
+        rows = demo_splits()[split]
+    else:
+        rows = glue.read_file(settings.task, layout, path, split)
+    if split is SplitName.TRAIN and settings.max_train_rows is not None:
+        return rows.head(settings.max_train_rows)
+    return rows
+
+
+def stamps(settings: DataSettings, split: SplitName) -> tuple[FileStamp, ...]:
+    """Return the stamps of the files that a split's tokens come from; a missing file has none."""
+    paths = [find_splits(settings).get(split)]
+    if settings.tokenizer is not None:
+        paths.append(settings.tokenizer / "tokenizer.json")
+    return tuple(_stamp(path) for path in paths if path is not None and path.is_file())
+
+
+def _stamp(path: Path) -> FileStamp:
+    status = path.stat()
+    return FileStamp(path=path, num_bytes=status.st_size, modified_ns=status.st_mtime_ns)

@@ -1,0 +1,76 @@
+"""What a job's data look like, found out before anything is started."""
+
+from dataclasses import dataclass
+
+from dataloader_svc.corpus import find_splits, read_rows
+from dataloader_svc.errors import DataFileError, SpecError
+from dataloader_svc.settings import DataSettings
+from dataloader_svc.splits import SplitName
+from dataloader_svc.tokens import open_tokenizer
+
+MAX_STEPS = 2**32 - 1
+"""Step numbers are 32 bits wide on the wire."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFacts:
+    """One split of a task."""
+
+    name: SplitName
+    num_rows: int
+    labelled: bool
+    evaluation_steps: int
+    """Forward-only steps that a pass over it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFacts:
+    """All that is known about a job's data."""
+
+    splits: tuple[SplitFacts, ...]
+    labels: tuple[str, ...]
+    vocabulary_size: int
+    pad_token_id: int
+    steps_per_epoch: int
+    total_steps: int
+
+
+def inspect_data(settings: DataSettings) -> DataFacts:
+    """Read the files that a job's data come from and check that it can be trained on them.
+
+    Raises:
+        DataServiceError: a file, the tokenizer or a setting does not allow it.
+    """
+    tokenizer = open_tokenizer(settings.tokenizer)
+    tokenizer.check_length(settings.max_length, num_texts=settings.task.num_texts)
+    splits = tuple(_split_facts(settings, split) for split in find_splits(settings))
+    num_train_rows = next(facts.num_rows for facts in splits if facts.name is SplitName.TRAIN)
+    if num_train_rows == 0:
+        raise DataFileError(f"task {settings.task.name}: the training split has no rows")
+    steps_per_epoch = settings.training(num_train_rows).steps_per_epoch
+    if steps_per_epoch == 0:
+        raise SpecError(
+            f"data.drop_last leaves nothing to train on: {num_train_rows} rows, "
+            f"train.global_batch_size is {settings.global_batch_size}"
+        )
+    total_steps = settings.training_steps(num_train_rows)
+    if total_steps > MAX_STEPS:
+        raise SpecError(f"the job would take {total_steps} steps, at most {MAX_STEPS} are possible")
+    return DataFacts(
+        splits=splits,
+        labels=settings.task.labels,
+        vocabulary_size=tokenizer.vocabulary_size,
+        pad_token_id=tokenizer.pad_token_id,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+    )
+
+
+def _split_facts(settings: DataSettings, split: SplitName) -> SplitFacts:
+    rows = read_rows(settings, split)
+    return SplitFacts(
+        name=split,
+        num_rows=len(rows),
+        labelled=rows.labels is not None,
+        evaluation_steps=settings.evaluation(len(rows)).steps_per_epoch,
+    )

@@ -1,0 +1,166 @@
+"""The data of all jobs in the state folder, as steps and microbatches.
+
+Nothing is remembered about a caller: every answer follows from the request,
+the job's spec.json and the files it names.
+"""
+
+import asyncio
+import enum
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from takt.rpc.paths import is_under
+
+from dataloader_svc.cache import SplitCache, SplitKey
+from dataloader_svc.corpus import check_allowed, read_rows, stamps
+from dataloader_svc.errors import RequestError, UnknownJobError
+from dataloader_svc.facts import DataFacts, inspect_data
+from dataloader_svc.metrics import DataMetrics
+from dataloader_svc.microbatches import Batcher, ColumnName, Microbatch, StepShape
+from dataloader_svc.settings import DataSettings, parse_settings
+from dataloader_svc.sharding import Sharding, StepRangeError
+from dataloader_svc.splits import SplitName
+from dataloader_svc.tokens import TokenisedRows, open_tokenizer
+
+JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+MAX_STEPS_DESCRIBED = 1024
+"""Most steps that one call describes."""
+MAX_SPLITS_KEPT = 16
+
+
+class Phase(enum.Enum):
+    """What the rows of a step are for."""
+
+    TRAIN = enum.auto()
+    EVALUATE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """The steps of one phase of a job."""
+
+    sharding: Sharding
+    num_steps: int
+    batcher: Batcher
+
+
+class Datasets:
+    """Serves the rows of every job whose spec.json is in the state folder."""
+
+    def __init__(self, *, state_dir: Path, roots: Sequence[Path], metrics: DataMetrics) -> None:
+        self._jobs = state_dir / "jobs"
+        self._roots = tuple(roots)
+        self._metrics = metrics
+        self._cache = SplitCache(capacity=MAX_SPLITS_KEPT)
+
+    async def inspect(self, spec_json: str) -> DataFacts:
+        """Return the facts about the data of a spec, which need not be a job's yet.
+
+        Raises:
+            DataServiceError: the job could not be trained.
+        """
+        settings = parse_settings(spec_json)
+        check_allowed(settings, self._roots)
+        return await asyncio.to_thread(inspect_data, settings)
+
+    async def describe(self, job: str, phase: Phase, split: str, *, first: int, count: int) -> list[StepShape]:
+        """Return the shapes of up to ``count`` steps from ``first`` on; fewer where the phase ends earlier.
+
+        Raises:
+            DataServiceError: the job, the split or a number does not fit.
+        """
+        if first < 1 or count > MAX_STEPS_DESCRIBED:
+            raise RequestError(
+                f"first is {first} and count is {count}; steps count from 1, at most {MAX_STEPS_DESCRIBED} in one call"
+            )
+        steps = await self._open(job, phase, split)
+        numbers = range(first, min(first + count, steps.num_steps + 1))
+        return [steps.batcher.shape(steps.sharding.step(number)) for number in numbers]
+
+    async def read(
+        self, job: str, phase: Phase, split: str, *, step: int, dp_rank: int, columns: Sequence[str]
+    ) -> AsyncIterator[Microbatch]:
+        """Yield the microbatches of one step of one replica, in ascending order.
+
+        Raises:
+            DataServiceError: the job, the split, the replica or a column does not fit.
+            StepRangeError: the phase has no such step.
+        """
+        names = _columns(columns)
+        steps = await self._open(job, phase, split)
+        if dp_rank >= steps.sharding.num_replicas:
+            raise RequestError(
+                f"dp_rank is {dp_rank}, the job has {steps.sharding.num_replicas} replicas, counted from 0"
+            )
+        if step > steps.num_steps:
+            raise StepRangeError(f"step is {step}, the phase has {steps.num_steps} steps, counted from 1")
+        for index, row_ids in enumerate(steps.sharding.step(step).replicas[dp_rank]):
+            started = time.perf_counter()
+            microbatch = steps.batcher.microbatch(index, row_ids, names)
+            self._metrics.built(seconds=time.perf_counter() - started)
+            yield microbatch
+
+    async def _open(self, job: str, phase: Phase, split: str) -> _Steps:
+        name = _split_name(phase, split)
+        settings, key = await asyncio.to_thread(self._look_up, job, name)
+        rows = await self._cache.get(key, lambda: _load(settings, name))
+        batcher = Batcher(
+            rows=rows, padding=settings.padding, max_length=settings.max_length, record_rows=settings.record_rows
+        )
+        if phase is Phase.TRAIN:
+            num_steps = settings.training_steps(rows.num_rows)
+            return _Steps(sharding=settings.training(rows.num_rows), num_steps=num_steps, batcher=batcher)
+        sharding = settings.evaluation(rows.num_rows)
+        return _Steps(sharding=sharding, num_steps=sharding.steps_per_epoch, batcher=batcher)
+
+    def _look_up(self, job: str, split: SplitName) -> tuple[DataSettings, SplitKey]:
+        settings = parse_settings(self._spec(job))
+        check_allowed(settings, self._roots)
+        return settings, SplitKey(
+            task=settings.task.name,
+            split=split,
+            source=settings.source,
+            tokenizer=settings.tokenizer,
+            max_length=settings.max_length,
+            max_train_rows=settings.max_train_rows,
+            stamps=stamps(settings, split),
+        )
+
+    def _spec(self, job: str) -> str:
+        if JOB_ID.fullmatch(job) is None:
+            raise RequestError(f"job is {job!r}, need letters, digits, '.', '_' and '-', at most 63")
+        path = self._jobs / job / "spec.json"
+        if not is_under(path, [self._jobs]):
+            raise RequestError(f"job {job}: its spec.json lies outside {self._jobs}")
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise UnknownJobError(f"job {job} has no spec.json in {self._jobs}") from error
+
+
+def _load(settings: DataSettings, split: SplitName) -> TokenisedRows:
+    tokenizer = open_tokenizer(settings.tokenizer)
+    tokenizer.check_length(settings.max_length, num_texts=settings.task.num_texts)
+    return tokenizer.tokenise(read_rows(settings, split), max_length=settings.max_length)
+
+
+def _split_name(phase: Phase, split: str) -> SplitName:
+    if phase is Phase.TRAIN and split != SplitName.TRAIN:
+        raise RequestError(f"split is {split!r}, steps that train read the split train")
+    try:
+        return SplitName(split)
+    except ValueError:
+        raise RequestError(f"split is {split!r}, need one of {', '.join(SplitName)}") from None
+
+
+def _columns(columns: Sequence[str]) -> tuple[ColumnName, ...]:
+    try:
+        names = tuple(ColumnName(column) for column in columns)
+    except ValueError:
+        raise RequestError(f"columns are {list(columns)}, need some of {', '.join(ColumnName)}") from None
+    if not names or len(set(names)) < len(names):
+        raise RequestError(f"columns are {list(columns)}, need at least one, each once")
+    return names

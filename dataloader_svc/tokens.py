@@ -1,0 +1,164 @@
+"""Turns the text of a split into token ids, with the fast tokenizers library alone.
+
+The library's threads do the work; no process is forked, and neither torch nor
+transformers is imported.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from dataloader_svc.errors import SpecError, TokenizerError
+from dataloader_svc.splits import SplitRows
+from dataloader_svc.vocabulary import PAD_TOKEN, SPECIAL_TOKENS, demo_config, demo_tokenizer
+
+ROWS_AT_ONCE = 2048
+"""Rows handed to the library in one call; its results take about a kilobyte a token until they are packed."""
+
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "chat_template.jinja"),
+)
+"""Files of a Hugging Face folder that belong to its tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenisedRows:
+    """Tokens of all rows of a split, unpadded, one row after the other.
+
+    T tokens in all, N rows; row ``i`` is ``[starts[i], starts[i + 1])``.
+    """
+
+    input_ids_T: npt.NDArray[np.int32]
+    token_types_T: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    """Shape (N + 1,)."""
+    labels_N: npt.NDArray[np.int64] | None
+    """None where the split has no labels."""
+    pad_token_id: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the split."""
+        return len(self.starts) - 1
+
+    def lengths_of(self, rows_B: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of tokens of each of these rows."""
+        return self.starts[rows_B + 1] - self.starts[rows_B]
+
+
+class RowTokenizer:
+    """The tokenizer of one job; belongs to one thread, because truncation is a state of the library's object."""
+
+    def __init__(self, library: Tokenizer, *, config: dict[str, Any], pad_token_id: int, folder: Path | None) -> None:
+        self._library = library
+        self._config = config
+        self._folder = folder
+        self.pad_token_id = pad_token_id
+        """Id that fills a row up to its microbatch's width."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """A bound that every id is below."""
+        return int(max(self._library.get_vocab(with_added_tokens=True).values())) + 1
+
+    def check_length(self, max_length: int, *, num_texts: int) -> None:
+        """Check that rows cut to ``max_length`` can hold something.
+
+        Raises:
+            SpecError: special tokens would leave no room for a token of each text.
+        """
+        special = int(self._library.num_special_tokens_to_add(num_texts == 2))
+        if max_length < special + num_texts:
+            raise SpecError(
+                f"data.max_length is {max_length}, need at least {special + num_texts}: "
+                f"{special} special tokens and a token of each text"
+            )
+
+    def tokenise(self, rows: SplitRows, *, max_length: int) -> TokenisedRows:
+        """Return the tokens of all rows, the longer text of a pair cut first where a row is too long."""
+        self._library.no_padding()
+        direction = self._config.get("truncation_side", "right")
+        self._library.enable_truncation(max_length, strategy="longest_first", direction=direction)
+        ids, types, lengths = [], [], np.zeros(len(rows), dtype=np.int64)
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            texts: Any = rows.first[part]
+            if rows.second is not None:
+                texts = list(zip(texts, rows.second[part], strict=True))
+            encodings = self._library.encode_batch_fast(texts)
+            lengths[part] = [len(encoding) for encoding in encodings]
+            ids.append(np.concatenate([np.array(encoding.ids, dtype=np.int32) for encoding in encodings]))
+            types.append(np.concatenate([np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]))
+        return TokenisedRows(
+            input_ids_T=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
+            token_types_T=np.concatenate(types) if types else np.zeros(0, dtype=np.uint8),
+            starts=np.concatenate(([0], np.cumsum(lengths))),
+            labels_N=None if rows.labels is None else np.array(rows.labels, dtype=np.int64),
+            pad_token_id=self.pad_token_id,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer into a folder, from which `AutoTokenizer` loads it.
+
+        The files of a tokenizer that came from a folder are copied as they are.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._folder is not None:
+            for name in TOKENIZER_FILES:
+                if (self._folder / name).is_file():
+                    shutil.copyfile(self._folder / name, folder / name)
+            return
+        self._library.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps(self._config, indent=2) + "\n", encoding="utf-8")
+
+
+def open_tokenizer(folder: Path | None) -> RowTokenizer:
+    """Open the tokenizer of a Hugging Face folder, or the built-in one where ``folder`` is None.
+
+    Raises:
+        TokenizerError: the folder holds no fast tokenizer, or one that cannot pad.
+    """
+    if folder is None:
+        pad_token_id = SPECIAL_TOKENS.index(PAD_TOKEN)
+        return RowTokenizer(demo_tokenizer(), config=demo_config(), pad_token_id=pad_token_id, folder=None)
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise TokenizerError(
+            f"data.tokenizer: there is no file {path}; "
+            "save the tokenizer there with AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+        )
+    try:
+        library = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise TokenizerError(f"data.tokenizer: {path} cannot be read: {error}") from error
+    config = _read_json(folder / "tokenizer_config.json")
+    pad_token = _token_text(config.get("pad_token") or _read_json(folder / "special_tokens_map.json").get("pad_token"))
+    pad_token_id = None if pad_token is None else library.token_to_id(pad_token)
+    if pad_token_id is None:
+        raise TokenizerError(
+            f"data.tokenizer: {folder} names no pad token of its vocabulary; set one and save it again"
+        )
+    return RowTokenizer(library, config=config, pad_token_id=pad_token_id, folder=folder)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise TokenizerError(f"data.tokenizer: {path} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"data.tokenizer: {path} is not a JSON object")
+    return value
+
+
+def _token_text(token: Any) -> str | None:
+    """Return a special token's text; files hold it as a string or as an object with its content."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
