@@ -35,8 +35,8 @@ from coordinator.events import (
     Tick,
 )
 from coordinator.failure import Fault, FaultKind
-from coordinator.records import JobError, JobState
-from coordinator.run_end import Advance, agent_lost, cancel, fail, finish_if_over, gone, tick
+from coordinator.records import JobState
+from coordinator.run_end import Advance, agent_lost, cancel, error_of, fail, finish_if_over, gone, tick
 from coordinator.run_state import STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
 
 
@@ -132,7 +132,8 @@ def _answered(state: RunState, index: int, entry: Outstanding, now: float) -> Ad
 def _unasked(state: RunState, worker: int, what: str, now: float) -> Advance:
     """A worker answered what was not asked: its numbers cannot be trusted."""
     message = f"{state.setting.places[worker]} reported {what}, which was not asked of it"
-    error = JobError(type="protocol", message=message, worker=worker, step=state.step, log=state.members[worker].log)
+    log = state.members[worker].log
+    error = error_of(state, "protocol", message, worker=worker, log=log)
     return fail(state, Fault(kind=FaultKind.COORDINATOR, error=error), now)
 
 

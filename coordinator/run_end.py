@@ -43,7 +43,7 @@ def agent_lost(state: RunState, worker: int, reason: str, now: float) -> Advance
     log = state.members[worker].log
     state = state.with_member(worker, life=Life.GONE, connected=False)
     message = f"the agent of {state.setting.places[worker]} was lost: {reason}"
-    error = _error(state, "lost", message, worker=worker, log=log)
+    error = error_of(state, "lost", message, worker=worker, log=log)
     return fail(state, Fault(kind=FaultKind.LOST, error=error), now)
 
 
@@ -95,6 +95,13 @@ def tick(state: RunState, now: float) -> Advance:
 def finish_if_over(state: RunState) -> Advance:
     """End the run once no executor is left."""
     return _finish(state) if state.all_gone else (state, ())
+
+
+def error_of(state: RunState, kind: str, message: str, *, worker: int, log: str) -> JobError:
+    """Return an error of a worker as a whole, in the step that was under way."""
+    stage = state.setting.places[worker].stages[0]
+    step = state.step + 1 if state.last_issued is not None else None
+    return JobError(type=kind, message=message, worker=worker, stage=stage, step=step, log=log)
 
 
 def _release(state: RunState, grace_seconds: float, now: float) -> Advance:
@@ -155,17 +162,10 @@ def _end_fault(state: RunState, ended: Ended) -> Fault | None:
             kind, message = "exit", f"{place} could not be started"
     if ended.message:
         message = f"{message}: {ended.message}"
-    error = _error(state, kind, message, worker=ended.worker, log=log)
+    error = error_of(state, kind, message, worker=ended.worker, log=log)
     return Fault(kind=FaultKind.KILLED, error=error)
 
 
 def _limit_fault(state: RunState, message: str, worker: int) -> Fault:
     log = state.members[worker].log
-    return Fault(kind=FaultKind.COORDINATOR, error=_error(state, "timeout", message, worker=worker, log=log))
-
-
-def _error(state: RunState, kind: str, message: str, *, worker: int, log: str) -> JobError:
-    """Return an error of a worker as a whole, in the step that was under way."""
-    stage = state.setting.places[worker].stages[0]
-    step = state.step + 1 if state.last_issued is not None else None
-    return JobError(type=kind, message=message, worker=worker, stage=stage, step=step, log=log)
+    return Fault(kind=FaultKind.COORDINATOR, error=error_of(state, "timeout", message, worker=worker, log=log))

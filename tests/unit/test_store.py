@@ -1,0 +1,181 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from coordinator.records import (
+    EvaluationRecord,
+    JobError,
+    JobRecord,
+    JobState,
+    StateChange,
+    StepRecord,
+    WorkerRecord,
+)
+from coordinator.store import JobExistsError, Store, StoreError
+
+
+def job(name: str = "one", created: float = 1.0) -> JobRecord:
+    return JobRecord(
+        id=name,
+        name="demo",
+        spec_json="{}",
+        digest="d",
+        owner="me",
+        num_slots=2,
+        state=JobState.QUEUED,
+        reason="submitted",
+        created=created,
+    )
+
+
+def step(number: int, loss: float | None = 0.5) -> StepRecord:
+    return StepRecord(
+        step=number,
+        epoch=1,
+        loss=loss,
+        grad_norm=2.0,
+        learning_rate=1e-5,
+        examples=8,
+        tokens=90,
+        padded_tokens=3,
+        seconds=0.5,
+        skipped=False,
+        rows=(((1, 2), (3,)), ((), (4,))),
+    )
+
+
+def change(state: JobState, time: float, step: int = 0) -> StateChange:
+    return StateChange(state=state, reason=f"now {state}", attempt=1, step=step, time=time)
+
+
+def test_store_added_job_comes_back_with_its_first_change(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    assert store.job("one") == job()
+    assert store.history("one") == [StateChange(state=JobState.QUEUED, reason="submitted", attempt=0, step=0, time=1.0)]
+
+
+def test_store_same_id_twice_is_refused_and_leaves_the_first(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    with pytest.raises(JobExistsError, match="job one exists"):
+        store.add_job(job(created=9.0))
+    assert store.jobs() == [job()]
+    assert len(store.history("one")) == 1
+
+
+def test_store_jobs_come_oldest_first(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    for name, created in (("b", 2.0), ("c", 3.0), ("a", 1.0)):
+        store.add_job(job(name, created))
+    assert [record.id for record in store.jobs()] == ["a", "b", "c"]
+
+
+def test_store_changes_of_state_set_start_end_and_error(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    error = JobError(type="ValueError", message="boom", worker=1, stage=1, step=3, log="logs/worker-1.log")
+    store.change_state("one", change(JobState.STARTING, 2.0))
+    store.change_state("one", change(JobState.RUNNING, 3.0))
+    store.change_state("one", change(JobState.FAILED, 4.0), error=error)
+    record = store.job("one")
+    assert record is not None
+    assert (record.started, record.ended, record.error, record.state) == (2.0, 4.0, error, JobState.FAILED)
+    assert [entry.state for entry in store.history("one")] == ["QUEUED", "STARTING", "RUNNING", "FAILED"]
+
+
+def test_store_step_comes_back_whole_and_moves_the_job_on(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    store.add_step("one", step(1))
+    store.add_step("one", step(2, loss=None))
+    assert store.steps("one") == [step(1), step(2, loss=None)]
+    assert store.steps("one", last=1) == [step(2, loss=None)]
+    record = store.job("one")
+    assert record is not None
+    assert (record.step, record.epoch, record.loss) == (2, 1, None)
+
+
+def test_store_step_committed_twice_is_an_error(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    store.add_step("one", step(1))
+    with pytest.raises(sqlite3.IntegrityError):
+        store.add_step("one", step(1))
+    assert store.steps("one") == [step(1)]
+
+
+def test_store_evaluation_with_undefined_metric_comes_back(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    evaluation = EvaluationRecord(
+        step=5, split="validation", examples=3, loss=0.1, metrics=(("accuracy", 1.0), ("f1", None)), reason="no rows"
+    )
+    store.add_evaluation("one", evaluation)
+    assert store.evaluations("one") == [evaluation]
+
+
+def test_store_workers_are_replaced_and_come_by_number(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    old = WorkerRecord(worker=7, stages=(7,), dp_rank=0, host="h", state="ended")
+    new = [
+        WorkerRecord(worker=w, stages=(w, w + 2), dp_rank=0, host="h", state="ready", pid=5, parameters=3)
+        for w in (0, 1)
+    ]
+    store.set_workers("one", [old])
+    store.set_workers("one", new)
+    assert store.workers("one") == new
+
+
+def test_store_view_tells_speed_and_time_left(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    store.set_plan("one", total_steps=10, bubble_fraction=0.25)
+    for number in (1, 2, 3, 4):
+        store.add_step("one", step(number))
+    view = store.view("one")
+    assert view is not None
+    assert view.record.bubble_fraction == 0.25
+    assert view.examples_per_second == 16.0
+    assert view.eta_seconds == 3.0
+    assert store.view("none") is None
+
+
+def test_store_read_only_sees_what_a_living_writer_wrote(tmp_path: Path) -> None:
+    writer = Store.open(tmp_path)
+    writer.add_job(job())
+    reader = Store.open_read_only(tmp_path)
+    writer.set_waiting("one", reason="needs 2 slots", missing_slots=2)
+    record = reader.job("one")
+    assert record is not None
+    assert (record.reason, record.missing_slots) == ("needs 2 slots", 2)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.add_job(job("two"))
+
+
+def test_store_read_only_after_the_writer_closed_still_reads(tmp_path: Path) -> None:
+    writer = Store.open(tmp_path)
+    writer.add_job(job())
+    writer.close()
+    assert [record.id for record in Store.open_read_only(tmp_path).jobs()] == ["one"]
+
+
+def test_store_read_only_without_a_store_says_where_it_looked(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no job store"):
+        Store.open_read_only(tmp_path)
+
+
+def test_store_open_garbage_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "takt.db").write_text("this is no database" * 100)
+    with pytest.raises(StoreError, match="cannot be opened for writing"):
+        Store.open(tmp_path)
+
+
+def test_store_two_writers_wait_for_each_other(tmp_path: Path) -> None:
+    first, second = Store.open(tmp_path), Store.open(tmp_path)
+    for number in range(10):
+        first.add_job(job(f"f{number}", number))
+        second.add_job(job(f"s{number}", number + 0.5))
+    assert len(first.jobs()) == 20
