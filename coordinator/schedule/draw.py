@@ -18,8 +18,9 @@ def draw(timeline: Timeline) -> str:
     """
     one_stage_each = all(len({span.action.stage for span in spans}) == 1 for spans in timeline.workers)
     names = [[_name(span, with_stage=not one_stage_each) for span in spans] for spans in timeline.workers]
-    division = _division(timeline)
-    unit = _shortest(timeline) / division
+    shortest = min(span.end - span.start for spans in timeline.workers for span in spans)
+    division = _division(timeline, shortest)
+    unit = shortest / division
     width = math.ceil((1 + max(len(name) for row in names for name in row)) / division)
     last = _nearest(timeline.makespan / unit)
     head = "stage" if one_stage_each else "worker"
@@ -38,7 +39,8 @@ def _row(names: Sequence[str], spans: Sequence[Span], unit: float, width: int, l
     """Return one worker's cells up to column ``last``, each ``width`` characters a column."""
     cells, column = [], 0
     for name, span in zip(names, spans, strict=True):
-        start, end = _nearest(span.start / unit), _nearest(span.end / unit)
+        start = max(column, _nearest(span.start / unit))
+        end = max(start + 1, _nearest(span.end / unit))
         cells.append(f"{'.':<{width}}" * (start - column))
         filler = "-" if end - start > 1 else " "
         cells.append(f"{name:{filler}<{(end - start) * width - 1}} ")
@@ -47,21 +49,16 @@ def _row(names: Sequence[str], spans: Sequence[Span], unit: float, width: int, l
     return "".join(cells)
 
 
-def _shortest(timeline: Timeline) -> float:
-    """Return how long the shortest action takes."""
-    return min(span.end - span.start for spans in timeline.workers for span in spans)
-
-
-def _division(timeline: Timeline) -> int:
+def _division(timeline: Timeline, shortest: float) -> int:
     """Return how many columns the shortest action gets."""
     times = [time for spans in timeline.workers for span in spans for time in (span.start, span.end)]
     for division in _DIVISIONS:
-        columns = [time * division / _shortest(timeline) for time in times]
+        columns = [time * division / shortest for time in times]
         if all(abs(column - _nearest(column)) < 1e-6 for column in columns):
             return division
     return 1
 
 
 def _nearest(columns: float) -> int:
-    """Round half up: unlike ``round``, it keeps an action of one column at least one column long."""
+    """Round half up: unlike ``round``, which would make neighbours of one length differ by two columns."""
     return int(columns + 0.5)

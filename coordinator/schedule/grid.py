@@ -29,7 +29,7 @@ def grid(workers: Sequence[Sequence[Instruction]], marks: Mapping[Cell, str]) ->
         if at in shown:
             notes = "; ".join(f"worker {w}: {text}" for (w, position), text in sorted(marks.items()) if position == at)
             lines.append(_line(str(at), cells, widths) + (f"  <-- {notes}" if notes else ""))
-        elif lines[-1] != "...":
+        elif lines[-1] != "..." and any(map(str.strip, cells)):
             lines.append("...")
     return "\n".join(line.rstrip() for line in lines)
 
