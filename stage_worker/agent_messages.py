@@ -1,0 +1,70 @@
+"""Between the agent's own words and the wire's."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from google.protobuf import json_format
+from takt.rpc.paths import is_under
+from takt.v1 import workers_pb2 as pb
+
+from stage_worker.agent_state import Assigned, EndCause, Refused, SayEnded, Work
+
+_CAUSES = {
+    EndCause.EXITED: pb.END_CAUSE_EXITED,
+    EndCause.SIGNALLED: pb.END_CAUSE_SIGNALLED,
+    EndCause.RELEASED: pb.END_CAUSE_RELEASED,
+    EndCause.STUCK: pb.END_CAUSE_STUCK,
+    EndCause.SILENT: pb.END_CAUSE_SILENT,
+    EndCause.NOT_STARTED: pb.END_CAUSE_NOT_STARTED,
+}
+
+
+def decode_assignment(assignment: pb.Assignment, *, allow_roots: Sequence[Path]) -> Assigned | Refused:
+    """Return the work, or why this slot does not do it."""
+    try:
+        spec = json.loads(assignment.spec_json)
+        pp = int(spec["parallel"]["pp"])
+        limits = spec["limits"]
+        work = Work(
+            job=assignment.job,
+            attempt=assignment.attempt,
+            worker=assignment.worker,
+            dp_rank=assignment.worker // pp,
+            stages=tuple(part.stage for part in assignment.stages),
+            lease_seconds=float(limits["lease_seconds"]),
+            step_timeout_seconds=float(limits["step_timeout_seconds"]),
+            assignment=json_format.MessageToJson(assignment, preserving_proto_field_name=True, indent=None),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"the assignment's spec_json cannot be read: {error!r}"
+        return Refused(assignment.job, assignment.attempt, reason)
+    refusal = refused_model(assignment.spec_json, allow_roots=allow_roots)
+    return Assigned(work) if refusal is None else Refused(assignment.job, assignment.attempt, refusal)
+
+
+def refused_model(spec_json: str, *, allow_roots: Sequence[Path]) -> str | None:
+    """Return why the model of a resolved spec must not be read here; None where it may."""
+    try:
+        folder = json.loads(spec_json)["model"].get("pretrained")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"the resolved spec cannot be read: {error!r}"
+    if folder is None or is_under(folder, allow_roots):
+        return None
+    roots = ", ".join(str(root) for root in allow_roots) or "none"
+    return f"model.pretrained is {folder}, which is under no --allow-root of this agent ({roots})"
+
+
+def encode_ended(said: SayEnded, *, log_tail: str) -> pb.AttendRequest:
+    """Return the message that an executor is gone."""
+    return pb.AttendRequest(
+        ended=pb.ExecutorEnded(
+            job=said.job,
+            attempt=said.attempt,
+            cause=_CAUSES[said.cause],
+            exit_code=said.exit_code,
+            signal=said.signal,
+            message=said.message,
+            log_tail=log_tail,
+        )
+    )
