@@ -1,0 +1,114 @@
+"""Reads a job file: YAML, ``--set`` overrides, and paths made absolute."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from coordinator.problem import Problem, SpecError
+from coordinator.spec import MAX_SPEC_BYTES, JobSpec, parse_spec
+from coordinator.yaml_text import YamlError, YamlText, read_yaml
+
+PATH_KEYS = ("model.pretrained", "data.source", "data.tokenizer")
+"""Keys that hold a folder or a Hub id."""
+
+
+def load_job(path: Path, overrides: Iterable[str] = ()) -> JobSpec:
+    """Return the job that the file ``path`` describes, after ``overrides`` such as ``train.max_steps=20``.
+
+    An override's value is YAML, and the last one of a key counts. A relative path in the file is taken from the
+    file's folder, one in an override from the current folder.
+
+    Raises:
+        SpecError: With everything that is wrong; each problem tells its line of the file, or its override.
+    """
+    text = _read_file(path)
+    document = text.value
+    if not isinstance(document, dict):
+        kind = "empty" if document is None else "not a mapping"
+        raise SpecError([Problem("", f"is {kind}, needs the keys name, model and data", where=str(path))])
+    _make_paths_absolute(document, folder=path.parent)
+    overridden = [_override(document, override) for override in overrides]
+    try:
+        return parse_spec(document)
+    except SpecError as error:
+        raise SpecError(
+            Problem(each.key, each.message, where=_where(each.key, path=path, lines=text.lines, overridden=overridden))
+            for each in error.problems
+        ) from None
+
+
+def _read_file(path: Path) -> YamlText:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SPEC_BYTES + 1)
+        if len(data) > MAX_SPEC_BYTES:
+            raise SpecError([Problem("", f"has more than {MAX_SPEC_BYTES} bytes, is no job file", where=str(path))])
+        return read_yaml(data.decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise SpecError([Problem("", "there is no such job file", where=str(path))]) from None
+    except OSError as error:
+        raise SpecError([Problem("", f"cannot be read: {error.strerror}", where=str(path))]) from None
+    except UnicodeDecodeError as error:
+        raise SpecError([Problem("", f"is not UTF-8 text: {error.reason}", where=str(path))]) from None
+    except YamlError as error:
+        where = f"{path}:{error.line}" if error.line else str(path)
+        raise SpecError([Problem("", str(error), where=where)]) from None
+
+
+def _override(document: dict[str, object], override: str) -> str:
+    """Change ``document`` as ``override`` says; return the key that was set."""
+    key, equals, text = override.partition("=")
+    parts = key.split(".")
+    where = f"--set {override}"
+    if not equals or not all(parts):
+        raise SpecError([Problem("", "is no override, needs key.path=value", where=where)])
+    try:
+        value = read_yaml(text).value
+    except YamlError as error:
+        raise SpecError([Problem(key, f"the value {error}", where=where)]) from None
+    section = document
+    for depth, part in enumerate(parts[:-1], start=1):
+        child = section.setdefault(part, {})
+        if child is None:
+            child = section[part] = {}
+        if not isinstance(child, dict):
+            raise SpecError([Problem(".".join(parts[:depth]), "is a value, it has no keys below it", where=where)])
+        section = child
+    section[parts[-1]] = value
+    _make_paths_absolute(document, folder=Path.cwd(), under=key)
+    return key
+
+
+def _make_paths_absolute(document: dict[str, object], *, folder: Path, under: str = "") -> None:
+    """Make the paths of ``document`` absolute, of all keys or of ``under`` and the keys below it."""
+    for key in PATH_KEYS:
+        section_name, _, name = key.partition(".")
+        section = document.get(section_name)
+        if not f"{key}.".startswith(f"{under}." if under else "") or not isinstance(section, dict):
+            continue
+        place = section.get(name)
+        if isinstance(place, str):
+            section[name] = _absolute(place, folder=folder, is_hub=key == "data.source" and place == "hub")
+
+
+def _absolute(place: str, *, folder: Path, is_hub: bool) -> str:
+    """Return ``place`` as an absolute path if it is a path; a Hub id stays what it is.
+
+    It is one where it begins with ``.``, ``/`` or ``~``, or where a folder of that name is there.
+    """
+    if is_hub or not place or not place.isprintable():
+        return place
+    expanded = os.path.expanduser(place)
+    joined = os.path.join(folder, expanded)
+    return os.path.realpath(joined) if place[:1] in ("/", ".", "~") or os.path.isdir(joined) else place
+
+
+def _where(key: str, *, path: Path, lines: Mapping[str, int], overridden: Iterable[str]) -> str:
+    """Return where the value of ``key`` was written, or the section that it is missing from."""
+    for override in overridden:
+        if f"{key}.".startswith(f"{override}."):
+            return f"--set {override}"
+    parts = key.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    line = next((lines[prefix] for prefix in prefixes if prefix in lines), None)
+    return str(path) if line is None else f"{path}:{line}"

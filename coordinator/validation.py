@@ -1,0 +1,79 @@
+"""Whether a job fits its model and its data."""
+
+from collections.abc import Iterator
+
+from coordinator.facts import DataFacts, ModelFacts
+from coordinator.problem import Problem
+from coordinator.rules import microbatches_of
+from coordinator.spec import JobSpec
+
+
+def check_facts(spec: JobSpec, model: ModelFacts, data: DataFacts) -> tuple[Problem, ...]:
+    """Return all problems of ``spec`` that only its model and its data show; none where it can run."""
+    return (*_model_problems(spec, model, data), *_training_problems(spec, data), *_evaluation_problems(spec, data))
+
+
+def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterator[Problem]:
+    stages = spec.parallel.pp * spec.schedule.num_chunks
+    if stages > model.num_layers:
+        yield Problem(
+            "parallel.pp",
+            f"is {spec.parallel.pp}, but the model has {model.num_layers} layers and every stage needs one; "
+            f"needs at most {model.num_layers // spec.schedule.num_chunks}",
+        )
+    if spec.data.max_length > model.max_positions:
+        yield Problem(
+            "data.max_length",
+            f"is {spec.data.max_length}, but the model has {model.max_positions} positions; "
+            f"needs at most {model.max_positions}",
+        )
+    if 0 < model.vocabulary_size < data.vocabulary_size:
+        yield Problem(
+            "data.tokenizer",
+            f"has {data.vocabulary_size} entries, but the model's embedding table has {model.vocabulary_size} rows; "
+            "needs the tokenizer of the model, or a larger model.config.vocab_size",
+        )
+    if model.labels and len(model.labels) != data.num_labels:
+        yield Problem(
+            "model",
+            f"has a head for {len(model.labels)} labels ({', '.join(model.labels)}), "
+            f"but task {spec.data.task} needs {data.num_labels} outputs; needs a model with as many or without a head",
+        )
+
+
+def _training_problems(spec: JobSpec, data: DataFacts) -> Iterator[Problem]:
+    train = data.split("train")
+    if train is None or not train.labelled:
+        lack = "has no train split" if train is None else "has a train split without labels"
+        yield Problem("data.task", f"is {spec.data.task}, which {lack}; needs labelled rows to train on")
+        return
+    if train.num_rows == 0:
+        yield Problem("data.source", "has no row in the train split; needs rows to train on")
+        return
+    dp, slices = spec.parallel.dp, spec.train.gradient_accumulation_steps
+    first_batch = min(train.num_rows, spec.train.global_batch_size)
+    if data.steps_per_epoch == 0:
+        yield Problem(
+            "train.global_batch_size",
+            f"is {spec.train.global_batch_size}, but the train split has {train.num_rows} rows and data.drop_last "
+            "leaves the rest out; needs at most that many, or data.drop_last: false",
+        )
+    elif first_batch < dp * slices * microbatches_of(spec):
+        largest = first_batch // (dp * slices)
+        fix = f"needs at most {largest}" if largest else f"needs at least {dp * slices} rows"
+        yield Problem(
+            "schedule.num_microbatches",
+            f"is {microbatches_of(spec)}, but the train split has only {train.num_rows} rows "
+            f"for {dp} replicas x {slices} accumulation slices; {fix}",
+        )
+
+
+def _evaluation_problems(spec: JobSpec, data: DataFacts) -> Iterator[Problem]:
+    if not spec.eval.at_end and spec.eval.every_steps is None:
+        return
+    validation = data.split("validation")
+    if validation is None or not validation.labelled or validation.num_rows == 0:
+        lack = "is not there" if validation is None else "has no labelled rows"
+        key = "eval.at_end" if spec.eval.at_end else "eval.every_steps"
+        fix = "false" if spec.eval.at_end else "null"
+        yield Problem(key, f"asks for an evaluation, but the validation split {lack}; provide it, or set {key}: {fix}")
