@@ -13,7 +13,7 @@ from coordinator.schedule.placement import Placement
 from coordinator.schedule.plan import Plan, Schedule, make_forward_plan, make_plan
 from coordinator.schedule.simulate import Costs, Timeline, simulate
 
-COSTS = [Costs(), Costs(backward=1), Costs(forward=3, backward=2), Costs(forward=0.75, backward=1.625)]
+COSTS = [Costs(), Costs(forward=3, backward=2), Costs(forward=0.75, backward=1.625)]
 
 made = functools.cache(make_plan)
 
@@ -64,7 +64,7 @@ def test_simulate_without_latency_gives_the_closed_forms(schedule: Schedule, cos
         assert list(timeline.peak_in_flight) == alive, (p, m)
 
 
-@pytest.mark.parametrize("comm", [0.125, 1, 5])
+@pytest.mark.parametrize("comm", [0.125, 5])
 @pytest.mark.parametrize("schedule", Schedule)
 def test_simulate_with_latency_gives_the_closed_forms(schedule: Schedule, comm: float) -> None:
     for p, m in sizes():
