@@ -1,1 +1,1 @@
-"""What services share at a wire: errors, servers, channels, logs, metrics. Knows no pipeline word."""
+"""What services share at a wire: errors, servers, channels, logs, metrics. Knows nothing of what they do."""

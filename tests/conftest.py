@@ -1,0 +1,49 @@
+"""What all tests share: the real data, and the promise that no test leaves a process behind."""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REAL_GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"
+MARK = "TAKT_TEST_SESSION"
+PROC = Path("/proc")
+
+
+@pytest.fixture(scope="session")
+def real_glue() -> Path:
+    """Return the folder of real GLUE files, in the official layout; skip where there is none."""
+    if not REAL_GLUE.is_dir():
+        pytest.skip(f"no real GLUE files in {REAL_GLUE}")
+    return REAL_GLUE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_is_left_behind() -> Iterator[None]:
+    """Fail the session where a process that some test started, at any depth, outlives it by 10 seconds."""
+    session = str(uuid.uuid4())
+    os.environ[MARK] = session
+    yield
+    del os.environ[MARK]
+    deadline = time.monotonic() + 10
+    while left := marked_processes(f"{MARK}={session}"):
+        if time.monotonic() > deadline:
+            pytest.fail(f"processes outlived the tests that started them: {'; '.join(left)}")
+        time.sleep(0.1)
+
+
+def marked_processes(mark: str) -> list[str]:
+    """Return the processes that were started with ``mark`` in their environment; none where /proc is not there."""
+    found = []
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            inherited = (folder / "environ").read_bytes().split(b"\0")
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # gone, or another user's
+            continue
+        if mark.encode() in inherited and "resource_tracker" not in command:
+            found.append(f"{folder.name} {command.strip()}")
+    return found
