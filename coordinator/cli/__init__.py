@@ -1,1 +1,1 @@
-"""The command line program `takt`."""
+"""The command line: `takt`. It asks, shows and starts processes; it never computes a plan or judges a job."""

@@ -1,0 +1,69 @@
+"""The program `takt`: picks the command, runs it, turns whatever it raises into an exit code."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from coordinator.cli.exits import ExitCode
+
+COMMANDS = {
+    "run": "Train a job on this machine, from start to stop.",
+    "up": "Keep a coordinator, data service and workers running here.",
+    "submit": "Give a job to a coordinator; print its id.",
+    "status": "Show one job.",
+    "list": "List all jobs, the newest first.",
+    "wait": "Wait until a job has ended; exit with its code.",
+    "cancel": "Ask a job to end.",
+    "logs": "Print the log lines of a job's workers.",
+    "workers": "List the worker slots that the coordinator knows.",
+    "validate": "Make every check that submit makes, and start nothing.",
+    "plan": "Compile, check and draw a plan; predict time and memory.",
+    "schema": "Print the JSON Schema of the job file.",
+    "export": "Write the trained model as a plain Hugging Face folder.",
+}
+"""Every command with its one line of help; the code of NAME is imported only when NAME is run."""
+
+_ABOUT = """Train Hugging Face transformers by pipeline parallelism.
+
+Exit codes: 0 success; 1 the job FAILED; 2 usage or invalid job file; 3 not found; 4 conflict;
+5 coordinator unreachable or timed out; 6 not authorised; 7 the job was CANCELLED.
+
+With --output json, stdout is one JSON document ("schema": "takt/v1"); times are RFC 3339 in UTC,
+and what is not known is null."""
+
+_UsageError: Any = typer.BadParameter.__bases__[0]  # click's, wherever typer keeps its click
+
+
+def build(chosen: str | None) -> typer.Typer:
+    """Return the program with the code of the ``chosen`` command, and of no other."""
+    app = typer.Typer(name="takt", help=_ABOUT, add_completion=False, rich_markup_mode=None)
+    app.callback()(_no_command)
+    for name, text in COMMANDS.items():
+        code = import_module(f"coordinator.cli.commands.{name}").command if name == chosen else _no_command
+        app.command(name, help=None if name == chosen else text)(code)
+    return app
+
+
+def _no_command() -> None:
+    """Stand where a command is listed but not run."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code (see `ExitCode`)."""
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    first = next((argument for argument in arguments if not argument.startswith("-")), None)
+    chosen = first if first in COMMANDS else None
+    try:
+        return build(chosen)(args=arguments, prog_name="takt", standalone_mode=False) or ExitCode.SUCCESS
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        if isinstance(error, _UsageError):
+            help_of = f"takt {chosen} --help" if chosen else "takt --help"
+            print(f"error: {error.format_message()} (see '{help_of}')", file=sys.stderr)
+            return ExitCode.INVALID
+        code: int = import_module("coordinator.cli.failures").report(error)
+        return code

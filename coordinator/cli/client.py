@@ -1,0 +1,130 @@
+"""Calls to a coordinator's JobService, with a deadline each."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import grpc
+from takt.rpc.client import channel
+from takt.rpc.errors import UnreachableError
+from takt.v1 import jobs_pb2 as pb
+from takt.v1 import jobs_pb2_grpc as pb_grpc
+
+CALL_SECONDS = 10.0
+SUBMIT_SECONDS = 120.0
+"""A submit waits for an agent and the data service to look at the model and the data."""
+LOGS_SECONDS = 60.0
+PATIENCE_SECONDS = 3.0
+"""How long a coordinator that was named may stay silent before it counts as unreachable."""
+_PROBE_SECONDS = 1.0
+_IDEMPOTENT = [f"takt.v1.JobService/{name}" for name in ("SubmitJob", "GetJob", "ListJobs", "CancelJob", "ListWorkers")]
+
+
+class CallError(Exception):
+    """A call that the coordinator, or the way to it, answered with an error."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same call may succeed once the coordinator is back."""
+        return self.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def connect(address: str, *, patience_seconds: float = PATIENCE_SECONDS) -> "JobClient":
+    """Return a client of the coordinator at ``address`` (host:port).
+
+    Raises:
+        UnreachableError: nothing listens there within ``patience_seconds``, or the address is malformed.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise UnreachableError(f"coordinator address is {address!r}, need HOST:PORT with a port from 1 to 65535")
+    target = (host.removeprefix("[").removesuffix("]"), int(port))
+    give_up = time.monotonic() + patience_seconds
+    while True:
+        try:
+            socket.create_connection(target, timeout=_PROBE_SECONDS).close()
+        except OSError as error:
+            if time.monotonic() >= give_up:
+                raise UnreachableError(
+                    f"no coordinator answers at {address} ({error.strerror or error}); "
+                    "start one with 'takt up', or name another with --coordinator"
+                ) from error
+            time.sleep(0.1)
+        else:
+            return JobClient(channel(address, idempotent=_IDEMPOTENT), address=address)
+
+
+class JobClient:
+    """One coordinator, as users see it.
+
+    Every method raises `CallError` where the call fails.
+    """
+
+    def __init__(self, open_channel: grpc.Channel, *, address: str) -> None:
+        self.address = address
+        self._channel = open_channel
+        self._stub = pb_grpc.JobServiceStub(open_channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def submit(self, spec_json: str, *, job_id: str | None) -> pb.Job:
+        """Queue a job; the coordinator makes up an id where ``job_id`` is None."""
+        request = pb.SubmitJobRequest(id=job_id or "", spec_json=spec_json)
+        response: pb.SubmitJobResponse = self._call(self._stub.SubmitJob, request, timeout_seconds=SUBMIT_SECONDS)
+        return response.job
+
+    def job(self, job_id: str) -> pb.Job:
+        """Return one job with its workers and history."""
+        response: pb.GetJobResponse = self._call(self._stub.GetJob, pb.GetJobRequest(id=job_id))
+        return response.job
+
+    def jobs(self) -> list[pb.Job]:
+        """Return all jobs, the newest first, without workers and history."""
+        response: pb.ListJobsResponse = self._call(self._stub.ListJobs, pb.ListJobsRequest())
+        return list(response.jobs)
+
+    def cancel(self, job_id: str, *, grace_seconds: float = 0.0) -> pb.Job:
+        """Ask a job to end at a step boundary, and to be killed after ``grace_seconds`` (0: the service's 15)."""
+        request = pb.CancelJobRequest(id=job_id, grace_seconds=grace_seconds)
+        response: pb.CancelJobResponse = self._call(self._stub.CancelJob, request)
+        return response.job
+
+    def logs(self, job_id: str, *, stage: int | None, tail: int | None, follow: bool) -> Iterator[pb.ReadLogsResponse]:
+        """Yield log lines of a job's workers; with ``follow``, until the job has ended."""
+        request = pb.ReadLogsRequest(id=job_id, stage=stage, tail=tail, follow=follow)
+        try:
+            yield from self._stub.ReadLogs(request, timeout=None if follow else LOGS_SECONDS)
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+
+    def workers(self) -> list[pb.Slot]:
+        """Return the slots that are known, by (host, slot)."""
+        response: pb.ListWorkersResponse = self._call(self._stub.ListWorkers, pb.ListWorkersRequest())
+        return list(response.slots)
+
+    def _call(self, method: Callable[..., Any], request: Any, *, timeout_seconds: float = CALL_SECONDS) -> Any:
+        try:
+            return method(request, timeout=timeout_seconds)
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: grpc.RpcError) -> CallError:
+        """Return what to raise for ``error``; where the way is the trouble, the text names the address."""
+        code, text = error.code(), error.details() or ""
+        match code:
+            case grpc.StatusCode.UNAVAILABLE:
+                text = f"the coordinator at {self.address} went away or is no coordinator: {text}"
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                text = f"the coordinator at {self.address} did not answer in time; look at its log, then try again"
+            case grpc.StatusCode.UNIMPLEMENTED:
+                text = f"what listens at {self.address} is no Takt coordinator, or an older one: {text}"
+        return CallError(code, text or code.name)

@@ -1,0 +1,38 @@
+"""takt logs"""
+
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.console import print_json, print_line
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.options import DEFAULT_STATE_DIR, Coordinator, JobId, Output, OutputFormat, StateDir
+from coordinator.cli.source import open_source
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
+Stage = Annotated[int | None, typer.Option("--stage", min=0, metavar="S", help="Only workers that hold this stage.")]
+Tail = Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="Only the last N lines of each worker.")]
+
+
+def command(
+    *,
+    job_id: JobId,
+    follow: Follow = False,
+    stage: Stage = None,
+    tail: Tail = None,
+    coordinator: Coordinator = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    output: Output = OutputFormat.TABLE,
+) -> ExitCode:
+    """Print the log lines of a job's workers, each with its worker in front.
+
+    Without --coordinator, and where none answers on this machine, the state folder is read.
+    """
+    with open_source(coordinator=coordinator, state_dir=state_dir, job_id=job_id) as source:
+        lines = source.logs(job_id, stage=stage, tail=tail, follow=follow)
+        if output is OutputFormat.JSON:
+            print_json({"lines": [{"worker": line.worker, "line": line.line} for line in lines]})
+        else:
+            for line in lines:
+                print_line(f"worker {line.worker} | {line.line}")
+    return ExitCode.SUCCESS

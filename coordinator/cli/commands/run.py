@@ -1,0 +1,123 @@
+"""takt run"""
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from takt.v1 import jobs_pb2 as pb
+
+from coordinator.cli.client import CallError, JobClient, connect
+from coordinator.cli.console import print_json, print_line, print_remark, stderr, stdout
+from coordinator.cli.documents import job_record
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.interrupts import Interrupts
+from coordinator.cli.local import new_log_dir, start_services
+from coordinator.cli.options import DEFAULT_STATE_DIR, JobFile, NewJobId, Output, OutputFormat, Settings, StateDir
+from coordinator.cli.outcome import EXIT_CODES, has_ended, watch
+from coordinator.cli.preflight import check_job
+from coordinator.cli.progress import ProgressView, open_progress
+from coordinator.cli.summary import read_evaluations, summary_lines
+from coordinator.cli.supervisor import Supervisor
+from coordinator.spec import to_json
+
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Send one command at a time; for debugging, slower, same numbers.")
+]
+CANCEL_SECONDS = 4.0
+"""What a job gets to reach a step boundary after Ctrl-C; with `STOP_SECONDS` for each of agents, coordinator
+and data service it stays below the ten seconds in which everything is gone."""
+STOP_SECONDS = 1.5
+
+
+class _Interrupted(Exception):
+    """The user asked to stop."""
+
+
+def command(
+    *,
+    job_file: JobFile,
+    job_id: NewJobId = None,
+    settings: Settings = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    strict: Strict = False,
+    output: Output = OutputFormat.TABLE,
+) -> ExitCode:
+    """Train a job on this machine: start everything, show progress, stop everything.
+
+    Exits with the job's code: 0 SUCCEEDED, 1 FAILED, 7 CANCELLED. The first Ctrl-C (or SIGTERM) cancels the
+    job and stops everything within 10 s, a second one kills at once. The job's files are in
+    STATE_DIR/jobs/ID/, the logs of the services in STATE_DIR/services/.
+    """
+    plan = check_job(job_file, settings or [])
+    num_workers = plan.topology.num_workers
+    state_dir = state_dir.resolve()
+    console = stderr() if output is OutputFormat.JSON else stdout()
+    with Interrupts() as interrupts:
+        supervisor = Supervisor(
+            log_dir=new_log_dir(state_dir),
+            pause=interrupts.pause,
+            on_remark=print_remark,
+            should_stop=lambda: interrupts.count > 0,
+        )
+        try:
+            console.print(f"starting {num_workers} workers; service logs in {supervisor.log_dir}", soft_wrap=True)
+            address = start_services(
+                supervisor, state_dir=state_dir, num_workers=num_workers, strict=strict, embedded=True
+            )
+            with connect(address) as client:
+                job = client.submit(to_json(plan.spec), job_id=job_id)
+                progress = open_progress(console)
+                try:
+                    job = _follow(client, job.id, progress=progress, supervisor=supervisor, interrupts=interrupts)
+                finally:
+                    progress.close()
+        finally:
+            supervisor.stop(grace_seconds=STOP_SECONDS, should_kill=lambda: interrupts.count > 1)
+    _tell(job, state_dir=state_dir, output=output)
+    return EXIT_CODES.get(job.state, ExitCode.JOB_CANCELLED)
+
+
+def _follow(
+    client: JobClient, job_id: str, *, progress: ProgressView, supervisor: Supervisor, interrupts: Interrupts
+) -> pb.Job:
+    """Return the job when it has ended, or as it is when the user asked to stop twice or the time for it is over."""
+    last = pb.Job(id=job_id)
+
+    def show(job: pb.Job) -> None:
+        last.CopyFrom(job)
+        progress.show(job)
+
+    def pause(seconds: float) -> None:
+        supervisor.tend()
+        interrupts.pause(seconds)
+        if interrupts.count:
+            raise _Interrupted
+
+    def pause_cancelled(seconds: float) -> None:
+        interrupts.pause(seconds)
+        if interrupts.count > 1 or time.monotonic() > give_up:
+            raise _Interrupted
+
+    try:
+        return watch(client, job_id, on_change=show, pause=pause)
+    except _Interrupted:
+        print_remark("stopping; once more to kill")
+        give_up = time.monotonic() + CANCEL_SECONDS
+    try:
+        client.cancel(job_id, grace_seconds=CANCEL_SECONDS)
+        return watch(client, job_id, on_change=show, pause=pause_cancelled)
+    except (_Interrupted, CallError):
+        return last
+
+
+def _tell(job: pb.Job, *, state_dir: Path, output: OutputFormat) -> None:
+    folder = state_dir / "jobs" / job.id
+    if output is OutputFormat.JSON:
+        print_json({**job_record(job), "evaluations": read_evaluations(folder), "folder": os.fspath(folder)})
+    elif has_ended(job):
+        for line in summary_lines(job, folder=folder):
+            print_line(line)
+    else:
+        print_line(f"job {job.id} was stopped before its end; files: {folder}")

@@ -1,0 +1,65 @@
+"""takt submit"""
+
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.client import CallError, JobClient, connect
+from coordinator.cli.console import print_json, print_line, print_remark
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.options import (
+    DEFAULT_COORDINATOR,
+    Coordinator,
+    JobFile,
+    NewJobId,
+    Output,
+    OutputFormat,
+    Settings,
+)
+from coordinator.cli.outcome import EXIT_CODES, outcome_line, watch
+from coordinator.jobfile import load_job
+from coordinator.spec import to_json
+
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended; exit with its code.")]
+Follow = Annotated[bool, typer.Option("--follow", help="As --wait, with the workers' log lines on stderr.")]
+
+
+def command(
+    *,
+    job_file: JobFile,
+    job_id: NewJobId = None,
+    settings: Settings = None,
+    wait: Wait = False,
+    follow: Follow = False,
+    coordinator: Coordinator = None,
+    output: Output = OutputFormat.TABLE,
+) -> ExitCode:
+    """Give a job to a coordinator; print its id, and nothing else, on stdout.
+
+    The same --id with an equal job answers the same job; with another job it is a conflict (exit code 4).
+    """
+    spec_json = to_json(load_job(job_file, settings or []))
+    with connect(coordinator or DEFAULT_COORDINATOR) as client:
+        job = client.submit(spec_json, job_id=job_id)
+        if output is OutputFormat.JSON:
+            print_json({"id": job.id})
+        else:
+            print_line(job.id)
+        if not (wait or follow):
+            return ExitCode.SUCCESS
+        if follow:
+            _follow(client, job.id)
+        job = watch(client, job.id, on_change=lambda _: None)
+    print_remark(outcome_line(job))
+    return EXIT_CODES[job.state]
+
+
+def _follow(client: JobClient, job_id: str) -> None:
+    """Copy log lines to stderr until the job has ended, or the coordinator goes away; waiting outlives that."""
+    try:
+        for line in client.logs(job_id, stage=None, tail=None, follow=True):
+            print_remark(f"worker {line.worker} | {line.line}")
+    except CallError as error:
+        if not error.is_passing:
+            raise
+        print_remark(f"the log ends here: {error}")

@@ -1,0 +1,56 @@
+"""takt up"""
+
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.console import print_line, print_remark
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.interrupts import Interrupts
+from coordinator.cli.local import new_log_dir, refuse_port_in_use, start_services
+from coordinator.cli.options import DEFAULT_COORDINATOR, DEFAULT_STATE_DIR, StateDir
+from coordinator.cli.supervisor import Supervisor
+
+Workers = Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Worker slots to offer.")]
+Listen = Annotated[
+    str,
+    typer.Option(
+        "--listen",
+        envvar="TAKT_LISTEN",
+        metavar="HOST:PORT",
+        help="Loopback address of the coordinator; port 0 takes any.",
+    ),
+]
+TEND_SECONDS = 0.25
+STOP_SECONDS = 3.0
+"""What each of agents, coordinator and data service gets to stop in good order."""
+
+
+def command(
+    *, workers: Workers, listen: Listen = DEFAULT_COORDINATOR, state_dir: StateDir = DEFAULT_STATE_DIR
+) -> ExitCode:
+    """Keep a coordinator, a data service and N workers running on this machine.
+
+    Prints the coordinator's address as the first line on stdout once all of them are ready, and stays until
+    SIGINT or SIGTERM (exit code 0). A second one kills at once. A service that dies is started again on its
+    port, at most 5 times a minute. Logs: STATE_DIR/services/.
+    """
+    refuse_port_in_use(listen)
+    state_dir = state_dir.resolve()
+    with Interrupts() as interrupts:
+        supervisor = Supervisor(
+            log_dir=new_log_dir(state_dir),
+            pause=interrupts.pause,
+            on_remark=print_remark,
+            should_stop=lambda: interrupts.count > 0,
+        )
+        try:
+            address = start_services(supervisor, state_dir=state_dir, num_workers=workers, listen=listen)
+            print_line(address)
+            print_remark(f"{workers} workers; logs in {supervisor.log_dir}; Ctrl-C stops everything")
+            while not interrupts.count:
+                supervisor.tend()
+                interrupts.pause(TEND_SECONDS)
+        finally:
+            supervisor.stop(grace_seconds=STOP_SECONDS, should_kill=lambda: interrupts.count > 1)
+    return ExitCode.SUCCESS

@@ -1,0 +1,75 @@
+"""takt validate"""
+
+from typing import Any
+
+from coordinator.cli.console import print_json, print_line
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.options import JobFile, Output, OutputFormat, Settings
+from coordinator.cli.preflight import check_job
+from coordinator.partition import StageSlice
+from coordinator.planning import JobPlan
+from coordinator.problem import SpecError
+
+
+def command(*, job_file: JobFile, settings: Settings = None, output: Output = OutputFormat.TABLE) -> ExitCode:
+    """Make every check that submit makes, and start nothing.
+
+    Prints what the job would do, or everything that is wrong with it (exit code 2). With --output json a
+    wrong job is {"valid": false, "problems": [{"key", "message", "where"}]}.
+    """
+    try:
+        plan = check_job(job_file, settings or [])
+    except SpecError as error:
+        if output is OutputFormat.JSON:
+            problems = [{"key": each.key, "message": each.message, "where": each.where} for each in error.problems]
+            print_json({"valid": False, "problems": problems})
+        raise
+    if output is OutputFormat.JSON:
+        print_json({"valid": True, **_record(plan)})
+    else:
+        for line in _lines(plan):
+            print_line(line)
+    return ExitCode.SUCCESS
+
+
+def _record(plan: JobPlan) -> dict[str, Any]:
+    return {
+        "name": plan.spec.name,
+        "task": str(plan.spec.data.task),
+        "model_type": plan.model.model_type,
+        "num_workers": plan.topology.num_workers,
+        "stages": [
+            {"stage": piece.stage, "first_layer": piece.first_layer, "num_layers": piece.num_layers}
+            for piece in plan.partition
+        ],
+        "schedule": plan.train.schedule,
+        "num_microbatches": plan.train.num_microbatches,
+        "steps_per_epoch": plan.data.steps_per_epoch,
+        "total_steps": plan.total_steps,
+        "rows": {split.name: split.num_rows for split in plan.data.splits},
+        "labels": list(plan.data.labels),
+        "bubble_fraction": plan.prediction.bubble_fraction,
+    }
+
+
+def _lines(plan: JobPlan) -> list[str]:
+    spec = plan.spec
+    layers = "; ".join(
+        f"stage {piece.stage}: {_layers(piece.first_layer, piece.num_layers)}" for piece in plan.partition
+    )
+    rows = [
+        ("job", f"{spec.name} can run"),
+        ("data", f"{spec.data.task}: {', '.join(f'{split.num_rows} {split.name}' for split in plan.data.splits)} rows"),
+        ("model", f"{plan.model.model_type}, {plan.model.num_layers} layers, {plan.data.num_labels} outputs"),
+        ("layers", layers),
+        ("workers", f"{plan.topology.num_workers} (pp {spec.parallel.pp} x dp {spec.parallel.dp})"),
+        ("steps", f"{plan.total_steps} of {spec.train.global_batch_size} rows ({plan.data.steps_per_epoch} an epoch)"),
+        ("schedule", f"{plan.train.schedule}, {plan.train.num_microbatches} microbatches"),
+        ("bubble", f"{plan.prediction.bubble_fraction:.1%} of a step at best"),
+    ]
+    return [f"{name:<10}{text}" for name, text in rows]
+
+
+def _layers(piece: StageSlice) -> str:
+    first, last = piece.first_layer, piece.first_layer + piece.num_layers - 1
+    return f"layer {first}" if first == last else f"layers {first}-{last}"
