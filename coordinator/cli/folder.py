@@ -1,12 +1,17 @@
 """The state folder, read where no coordinator answers."""
 
 import re
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+
+from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.encode import encode_job, encode_record
 from coordinator.records import JobView
-from coordinator.store import FILE_NAME
+from coordinator.store import FILE_NAME, Store
 
 _WORKER_LOG = re.compile(r"worker-(\d+)\.log")
 

@@ -60,7 +60,8 @@ _ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "U8"
 
 def _size_bytes(file: Any, name: str) -> int:
     tensor = file.get_slice(name)
-    return math.prod(tensor.get_shape()) * _ITEM_BYTES[tensor.get_dtype()]
+    shape: list[int] = tensor.get_shape()
+    return math.prod(shape) * _ITEM_BYTES[tensor.get_dtype()]
 
 
 def _groups(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:

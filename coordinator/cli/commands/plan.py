@@ -17,11 +17,9 @@ from coordinator.schedule.text import to_csv
 
 JobFile = Annotated[Path | None, typer.Argument(metavar="[JOB.yaml]", help="Plan of this job, from the file alone.")]
 ScheduleName = Annotated[str | None, typer.Option("--schedule", metavar="NAME", help=", ".join(Schedule) + ".")]
-Stages = Annotated[int | None, typer.Option("--stages", min=1, metavar="P", help="Pipeline stages, one a worker.")]
-Chunks = Annotated[int | None, typer.Option("--chunks", min=1, metavar="V", help="Model chunks a worker.")]
-Microbatches = Annotated[
-    int | None, typer.Option("--microbatches", min=1, metavar="M", help="Microbatches of one step.")
-]
+Stages = Annotated[int | None, typer.Option("--stages", metavar="P", help="Pipeline stages, one a worker.")]
+Chunks = Annotated[int | None, typer.Option("--chunks", metavar="V", help="Model chunks a worker.")]
+Microbatches = Annotated[int | None, typer.Option("--microbatches", metavar="M", help="Microbatches of one step.")]
 Comm = Annotated[float, typer.Option("--comm", metavar="SECONDS", help="What one transfer takes; a forward takes 1.")]
 Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the plan, one line a worker.")]
 Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Whether JSON holds the orders.")]
@@ -63,20 +61,24 @@ def command(
     else:
         plan = _plan_of_shape(
             Schedule.ONE_F_ONE_B if schedule is None else schedule,
-            num_workers=stages,
-            num_chunks=1 if chunks is None else chunks,
-            num_microbatches=_DEFAULT_MICROBATCHES if microbatches is None else microbatches,
+            stages=stages,
+            chunks=1 if chunks is None else chunks,
+            microbatches=_DEFAULT_MICROBATCHES if microbatches is None else microbatches,
         )
     _show(plan, comm=comm, csv=csv, with_orders=orders, output=output)
     return ExitCode.SUCCESS
 
 
-def _plan_of_shape(schedule: str, *, num_workers: int, num_chunks: int, num_microbatches: int) -> Plan:
-    cells = num_workers * num_chunks * num_microbatches
+def _plan_of_shape(schedule: str, *, stages: int, chunks: int, microbatches: int) -> Plan:
+    counts = {"--stages": stages, "--chunks": chunks, "--microbatches": microbatches}
+    for name, count in counts.items():
+        if count < 1:
+            raise CliError(ExitCode.INVALID, f"{name} is {count}, need at least 1")
+    cells = stages * chunks * microbatches
     if cells > _MAX_CELLS:
-        message = f"stages x chunks x microbatches is {cells}, at most {_MAX_CELLS} are planned; choose fewer"
+        message = f"{' x '.join(counts)} is {cells}, at most {_MAX_CELLS} are planned; choose fewer"
         raise CliError(ExitCode.INVALID, message)
-    return make_plan(schedule, num_workers=num_workers, num_chunks=num_chunks, num_microbatches=num_microbatches)
+    return make_plan(schedule, num_workers=stages, num_chunks=chunks, num_microbatches=microbatches)
 
 
 def _show(plan: Plan, *, comm: float, csv: Path | None, with_orders: bool, output: OutputFormat) -> None:

@@ -54,9 +54,7 @@ def _record(plan: JobPlan) -> dict[str, Any]:
 
 def _lines(plan: JobPlan) -> list[str]:
     spec = plan.spec
-    layers = "; ".join(
-        f"stage {piece.stage}: {_layers(piece.first_layer, piece.num_layers)}" for piece in plan.partition
-    )
+    layers = "; ".join(f"stage {piece.stage}: {_layers(piece)}" for piece in plan.partition)
     rows = [
         ("job", f"{spec.name} can run"),
         ("data", f"{spec.data.task}: {', '.join(f'{split.num_rows} {split.name}' for split in plan.data.splits)} rows"),
