@@ -91,6 +91,7 @@ class Exchange:
         shape = self._setting.microbatches[command.microbatch]
         crosses_above = command.op in (Op.SEND_ACTIVATION, Op.RECV_GRADIENT)
         return Message(
+            phase=self._setting.phase,
             step=self._setting.step,
             kind=_KINDS[command.op],
             boundary=command.stage if crosses_above else command.stage - 1,

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 
+from stage_worker.engine.commands import Phase
+
 
 class TransferKind(enum.IntEnum):
     """What a transfer carries between two neighbouring stages."""
@@ -30,6 +32,7 @@ class Message:
     stage ``boundary + 1`` and receives gradients from it.
     """
 
+    phase: Phase
     step: int
     kind: TransferKind
     boundary: int
@@ -53,21 +56,36 @@ class PendingTensor(Protocol):
 class Transport(Protocol):
     """Moves activations and gradients between the stages of one replica.
 
-    Called from the engine thread only. Calls never block but for ``wait`` and
-    ``flush``. Messages match by (step, kind, boundary, microbatch).
+    Called from the engine thread only. ``send`` and ``receive`` never block.
+    Messages match by (phase, step, kind, boundary, microbatch).
     """
 
     def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
-        """Start to send; the tensor may be reused at once only if the caller never writes to it again."""
+        """Copy the tensor and start to send the copy.
+
+        Raises:
+            TransferError: the tensor is not what ``message`` announces.
+            PeerLostError: an earlier send failed.
+        """
 
     def receive(self, message: Message, *, from_worker: int) -> PendingTensor:
         """Post a receive."""
 
     def flush(self) -> None:
-        """Wait until every send has left; raise PeerLostError if one cannot."""
+        """Wait until every send has left.
+
+        Raises:
+            PeerLostError: one could not, or the group's limit has passed.
+        """
 
     def add_over_replicas(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the replicas' tensors, added in dp rank order."""
+        """Return the sum of the replicas' tensors, added in dp rank order; raise PeerLostError as ``wait`` does."""
 
     def add_over_stages(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the workers of this replica; exact where each entry is non-zero on one only."""
+        """Return the sum over the workers of this replica; exact where each entry is non-zero on one only.
+
+        Every receive of the step so far is verified when it returns.
+
+        Raises:
+            PeerLostError, TransferError: as ``PendingTensor.wait``.
+        """

@@ -1,0 +1,89 @@
+"""How the workers of an attempt find each other and get a transport."""
+
+import enum
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+
+from stage_worker.comm_store import PrefixStore, Store
+from stage_worker.engine.transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a worker stands in the grid of an attempt."""
+
+    worker: int
+    pp: int
+    dp: int
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of the attempt."""
+        return self.pp * self.dp
+
+    @property
+    def pp_rank(self) -> int:
+        """Place in the pipeline."""
+        return self.worker % self.pp
+
+    @property
+    def dp_rank(self) -> int:
+        """Replica."""
+        return self.worker // self.pp
+
+    @property
+    def replica(self) -> tuple[int, ...]:
+        """Workers of this one's pipeline, by pp rank."""
+        return tuple(range(self.dp_rank * self.pp, (self.dp_rank + 1) * self.pp))
+
+    @property
+    def twins(self) -> tuple[int, ...]:
+        """Workers with the same stages, by dp rank."""
+        return tuple(range(self.pp_rank, self.num_workers, self.pp))
+
+
+class TransportName(enum.StrEnum):
+    """What moves tensors; the value is its name in flags."""
+
+    AUTO = "auto"
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+
+def join_transport(
+    name: TransportName,
+    store: Store,
+    *,
+    place: Place,
+    job: str,
+    attempt: int,
+    host: str,
+    device: torch.device,
+    limit_seconds: float,
+) -> Transport:
+    """Meet all other workers and return the way to them; blocks until all are here.
+
+    Args:
+        name: auto is NCCL on CUDA devices, else Gloo.
+        store: the attempt's.
+        place: this worker's.
+        job: with ``attempt``, keeps apart what other attempts left in a store.
+        attempt: of the job.
+        host: address of this machine that the others reach.
+        device: where the tensors are.
+        limit_seconds: of every wait; must exceed the longest command of a peer, since passing it ends the attempt.
+
+    Raises:
+        RendezvousError: not all came in time.
+    """
+    own_store = PrefixStore(f"{job}/{attempt}", store)
+    limit = timedelta(seconds=limit_seconds)
+    if name is TransportName.NCCL or (name is TransportName.AUTO and device.type == "cuda"):
+        from stage_worker.comm_nccl import join_nccl  # noqa: PLC0415  only one of the two is needed
+
+        return join_nccl(own_store, place=place, device=device, limit=limit)
+    from stage_worker.comm_gloo import join_gloo  # noqa: PLC0415
+
+    return join_gloo(own_store, place=place, host=host, device=device, limit=limit)

@@ -1,0 +1,194 @@
+"""Transport over NCCL, between GPUs."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from stage_worker.comm import Place
+from stage_worker.comm_message import buffer_for, describe, pack, trailer_of, unpack, verify
+from stage_worker.comm_sends import Work, lost
+from stage_worker.comm_store import RendezvousError, Store
+from stage_worker.engine.transport import Message, PeerLostError, PendingTensor, TransferKind
+
+# Note [One communicator a direction]: NCCL runs the calls of a communicator in the order they
+# are issued and has no tags. Activations and gradients between two workers may be issued in
+# another order at either end, so each ordered pair and kind has a communicator of its own.
+# All workers create all communicators, in one order; created on first use, two of them could
+# wait for each other.
+
+Channel = tuple[int, int, TransferKind]
+"""From worker, to worker, kind."""
+
+
+def channels(*, pp: int, dp: int) -> Iterator[Channel]:
+    """Yield the channels between neighbours of all replicas, in the order every worker creates them."""
+    for dp_rank in range(dp):
+        for lower in range(dp_rank * pp, (dp_rank + 1) * pp - 1):
+            yield lower, lower + 1, TransferKind.ACTIVATION
+            yield lower + 1, lower, TransferKind.GRADIENT
+
+
+def join_nccl(store: Store, *, place: Place, device: torch.device, limit: timedelta) -> "NcclTransport":
+    """Connect to all other workers; blocks until all are here.
+
+    Raises:
+        RendezvousError: not all came in time, or NCCL cannot be used.
+    """
+    import torch.distributed as dist  # noqa: PLC0415  tests pass a fake to NcclTransport instead
+
+    try:
+        dist.init_process_group(
+            "nccl",
+            store=store,
+            rank=place.worker,
+            world_size=place.num_workers,
+            timeout=limit,
+            device_id=device,
+        )
+        return NcclTransport(dist, place=place, device=device)
+    except (RuntimeError, ValueError) as error:
+        raise RendezvousError(f"the {place.num_workers} workers did not all connect over NCCL: {error}") from error
+
+
+class NcclTransport:
+    """See Note [One communicator a direction].
+
+    Waiting for a receive only orders the GPU's stream, so trailers are verified later, in
+    one look at the device: before the vote of a step, and at its end.
+    """
+
+    def __init__(self, dist: Any, *, place: Place, device: torch.device) -> None:
+        """Create all groups; every worker does so at once.
+
+        Args:
+            dist: ``torch.distributed``, with its default group over all workers.
+            place: this worker's.
+            device: where all tensors are.
+        """
+        self._dist = dist
+        self._device = device
+        self._channels: dict[Channel, Any] = {}
+        for source, target, kind in channels(pp=place.pp, dp=place.dp):
+            group = dist.new_group([source, target], backend="nccl", device_id=device)
+            if place.worker in (source, target):
+                self._channels[source, target, kind] = group
+        self._replica = self._own_group([_at(place, w).replica for w in range(0, place.num_workers, place.pp)], place)
+        self._twins = self._own_group([_at(place, w).twins for w in range(place.pp)], place)
+        self._num_twins = place.dp
+        self._worker = place.worker
+        self._sends: list[tuple[Work, torch.Tensor, int]] = []
+        self._unverified: list[tuple[torch.Tensor, Message]] = []
+
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+        """See ``Transport.send``."""
+        group = self._channel(self._worker, to_worker, message)
+        packed = pack(tensor, message)
+        try:
+            work = self._dist.isend(packed, to_worker, group=group)
+        except RuntimeError as error:
+            raise lost(to_worker, error) from error
+        self._sends.append((work, packed, to_worker))
+
+    def receive(self, message: Message, *, from_worker: int) -> PendingTensor:
+        """See ``Transport.receive``."""
+        group = self._channel(from_worker, self._worker, message)
+        buffer = buffer_for(message, device=self._device)
+        try:
+            work = self._dist.irecv(buffer, from_worker, group=group)
+        except RuntimeError as error:
+            raise lost(from_worker, error) from error
+        return _Receive(work, buffer, message, from_worker, self._unverified)
+
+    def flush(self) -> None:
+        """See ``Transport.flush``."""
+        for work, _, worker in self._sends:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise lost(worker, error) from error
+        self._sends.clear()
+        self._verify()
+
+    def add_over_replicas(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See ``Transport.add_over_replicas``."""
+        if self._twins is None:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self._num_twins)]
+        self._collect(self._dist.all_gather, parts, tensor, group=self._twins)
+        total = parts[0]
+        for part in parts[1:]:
+            total.add_(part)
+        return total
+
+    def add_over_stages(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See ``Transport.add_over_stages``."""
+        self._verify()
+        if self._replica is None:
+            return tensor
+        total = tensor.to(self._device, copy=True)
+        self._collect(self._dist.all_reduce, total, group=self._replica)
+        return total.to(tensor.device)
+
+    def close(self) -> None:
+        """Leave all groups."""
+        self._dist.destroy_process_group()
+
+    def _channel(self, source: int, target: int, message: Message) -> Any:
+        group = self._channels.get((source, target, message.kind))
+        if group is None:
+            raise PeerLostError(
+                f"workers {source} and {target} are no neighbours, so {describe(message)} has no channel"
+            )
+        return group
+
+    def _own_group(self, all_workers: list[tuple[int, ...]], place: Place) -> Any:
+        own = None
+        for workers in all_workers:
+            if len(workers) > 1:
+                group = self._dist.new_group(list(workers), backend="nccl", device_id=self._device)
+                own = group if place.worker in workers else own
+        return own
+
+    def _collect(self, call: Any, *tensors: Any, group: Any) -> None:
+        try:
+            call(*tensors, group=group)
+        except RuntimeError as error:
+            raise PeerLostError(f"a sum over workers failed, so one of them is lost: {error}") from error
+
+    def _verify(self) -> None:
+        if not self._unverified:
+            return
+        trailers = torch.stack([trailer for trailer, _ in self._unverified]).cpu()
+        for trailer, (_, message) in zip(trailers, self._unverified, strict=True):
+            verify(trailer, message)
+        self._unverified.clear()
+
+
+class _Receive:
+    def __init__(
+        self,
+        work: Work,
+        buffer: torch.Tensor,
+        message: Message,
+        worker: int,
+        unverified: list[tuple[torch.Tensor, Message]],
+    ) -> None:
+        self._work = work
+        self._buffer = buffer
+        self._message = message
+        self._worker = worker
+        self._unverified = unverified
+
+    def wait(self) -> torch.Tensor:
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            raise lost(self._worker, error) from error
+        self._unverified.append((trailer_of(self._buffer).clone(), self._message))
+        return unpack(self._buffer, self._message)
+
+
+def _at(place: Place, worker: int) -> Place:
+    return Place(worker=worker, pp=place.pp, dp=place.dp)
