@@ -1,0 +1,145 @@
+"""From a plan to the messages that its workers obey."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from takt.v1 import commands_pb2, data_pb2
+
+from coordinator.events import Item, ItemKind
+from coordinator.planning import JobPlan
+from coordinator.schedule.actions import Action, Instruction, Op
+from coordinator.schedule.channels import peer_of
+from coordinator.schedule.plan import Plan
+
+_OPS = {
+    Op.FORWARD: commands_pb2.OP_FORWARD,
+    Op.BACKWARD: commands_pb2.OP_BACKWARD,
+    Op.SEND_ACTIVATION: commands_pb2.OP_SEND_ACTIVATION,
+    Op.RECV_ACTIVATION: commands_pb2.OP_RECV_ACTIVATION,
+    Op.SEND_GRADIENT: commands_pb2.OP_SEND_GRADIENT,
+    Op.RECV_GRADIENT: commands_pb2.OP_RECV_GRADIENT,
+    Op.REDUCE: commands_pb2.OP_REDUCE,
+    Op.STEP: commands_pb2.OP_STEP,
+}
+
+TRAIN_SPLIT = "train"
+EVALUATION_SPLIT = "validation"
+
+
+class Dispatch:
+    """Makes the messages of one attempt; each worker's command list is encoded once per plan and reused."""
+
+    def __init__(self, plan: JobPlan, *, job: str, attempt: int) -> None:
+        self._job = job
+        self._attempt = attempt
+        self._topology = plan.topology
+        workers = range(plan.topology.num_workers)
+        self._train = [self._encoded(plan.train, worker) for worker in workers]
+        self._evaluate = [self._encoded(plan.evaluate, worker) for worker in workers]
+
+    def messages(
+        self, item: Item, description: data_pb2.StepDescription | None
+    ) -> list[tuple[int, commands_pb2.StepCommands]]:
+        """Return what each worker that an item concerns is sent; sequence numbers are left to its feed.
+
+        Args:
+            item: what to do.
+            description: rows and widths, for a training or evaluation step.
+        """
+        workers = range(self._topology.num_workers)
+        match item.kind:
+            case ItemKind.TRAIN | ItemKind.EVALUATE:
+                if description is None or description.step != item.step:
+                    raise ValueError(f"{item} needs the description of its own step, not {description}")
+                return [(worker, self._step(item, description, worker)) for worker in workers]
+            case ItemKind.SAVE:
+                savers = [worker for worker in workers if self._topology.coordinates(worker).dp_rank == 0]
+                return [(worker, self._single(item, commands_pb2.OP_SAVE)) for worker in savers]
+            case ItemKind.STOP:
+                return [(worker, self._single(item, commands_pb2.OP_STOP)) for worker in workers]
+
+    def _step(self, item: Item, description: data_pb2.StepDescription, worker: int) -> commands_pb2.StepCommands:
+        trains = item.kind is ItemKind.TRAIN
+        message = commands_pb2.StepCommands()
+        message.CopyFrom((self._train if trains else self._evaluate)[worker])
+        message.step = item.step
+        message.denominator = description.denominator
+        replica = description.replicas[self._topology.coordinates(worker).dp_rank]
+        for shape in replica.microbatches:
+            message.microbatches.add(rows=shape.rows, width=shape.width)
+        return message
+
+    def _single(self, item: Item, op: commands_pb2.Op) -> commands_pb2.StepCommands:
+        message = self._message(data_pb2.PHASE_TRAIN)
+        message.step = item.after
+        message.commands.add(op=op)
+        return message
+
+    def _encoded(self, plan: Plan, worker: int) -> commands_pb2.StepCommands:
+        place = self._topology.coordinates(worker)
+        first_of_replica = self._topology.worker_of(dp_rank=place.dp_rank, pp_rank=0)
+        message = self._message(data_pb2.PHASE_EVALUATE if plan.forward_only else data_pb2.PHASE_TRAIN)
+        instructions: Sequence[Instruction] = plan.workers[place.pp_rank]
+        for instruction in instructions:
+            command = message.commands.add(op=_OPS[instruction.op])
+            if isinstance(instruction, Action):
+                command.stage, command.microbatch = instruction.stage, instruction.microbatch
+                if instruction.op.is_transfer:
+                    command.peer = first_of_replica + peer_of(instruction, plan.placement)
+        message.ends_step = True
+        return message
+
+    def _message(self, phase: data_pb2.Phase) -> commands_pb2.StepCommands:
+        split = TRAIN_SPLIT if phase == data_pb2.PHASE_TRAIN else EVALUATION_SPLIT
+        return commands_pb2.StepCommands(job=self._job, attempt=self._attempt, phase=phase, split=split)
+
+
+class Feed:
+    """One executor's commands: numbers them and, where strict, lets one out at a time."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self._next_seq = 1
+        self._held: deque[commands_pb2.StepCommands] = deque()
+        self._awaited_seq: int | None = None
+        """Number of the command that is out and not done."""
+
+    def offer(self, commands: commands_pb2.StepCommands) -> list[commands_pb2.StepCommands]:
+        """Take the next commands; return what is to be sent now."""
+        if not self._strict:
+            commands.first_seq = self._next_seq
+            self._next_seq += len(commands.commands)
+            return [commands]
+        self._held.extend(_singles(commands))
+        return self._let_out()
+
+    def done(self, seq: int) -> list[commands_pb2.StepCommands]:
+        """Note that a command is done; return what is to be sent now."""
+        if seq == self._awaited_seq:
+            self._awaited_seq = None
+        return self._let_out()
+
+    def _let_out(self) -> list[commands_pb2.StepCommands]:
+        if self._awaited_seq is not None or not self._held:
+            return []
+        message = self._held.popleft()
+        message.first_seq = self._awaited_seq = self._next_seq
+        self._next_seq += 1
+        return [message]
+
+
+def _singles(commands: commands_pb2.StepCommands) -> list[commands_pb2.StepCommands]:
+    """Cut a list into messages of one command each, every one to be acknowledged."""
+    frame = commands_pb2.StepCommands()
+    frame.CopyFrom(commands)
+    frame.ClearField("commands")
+    frame.ends_step = False
+    frame.acknowledge = True
+    singles = []
+    for command in commands.commands:
+        single = commands_pb2.StepCommands()
+        single.CopyFrom(frame)
+        single.commands.append(command)
+        singles.append(single)
+    singles[-1].ends_step = commands.ends_step
+    return singles

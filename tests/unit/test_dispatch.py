@@ -1,0 +1,141 @@
+import pytest
+from takt.v1 import commands_pb2, data_pb2
+
+from coordinator.dispatch import Dispatch, Feed
+from coordinator.events import Item, ItemKind
+from coordinator.facts import DataFacts, ModelFacts, Split
+from coordinator.planning import JobPlan, plan_job
+from coordinator.spec import parse_spec
+
+
+def job_plan(*, pp: int = 2, dp: int = 1, schedule: str = "1f1b", num_microbatches: int = 2) -> JobPlan:
+    spec = parse_spec(
+        {
+            "name": "tiny",
+            "model": {"config": {"model_type": "bert"}},
+            "data": {"task": "demo"},
+            "parallel": {"pp": pp, "dp": dp},
+            "schedule": {"name": schedule, "num_microbatches": num_microbatches},
+            "train": {"global_batch_size": 16, "max_steps": 3},
+        }
+    )
+    model = ModelFacts(
+        model_type="bert", num_layers=4, hidden_size=8, max_positions=512, vocabulary_size=0, token_types=2, labels=()
+    )
+    data = DataFacts(
+        splits=(
+            Split(name="train", num_rows=64, labelled=True, num_steps=1),
+            Split(name="validation", num_rows=8, labelled=True, num_steps=1),
+        ),
+        labels=("no", "yes"),
+        num_labels=2,
+        vocabulary_size=100,
+        pad_token_id=0,
+        steps_per_epoch=4,
+        total_steps=3,
+    )
+    return plan_job(spec, model=model, data=data)
+
+
+def description(step: int, *, dp: int = 1) -> data_pb2.StepDescription:
+    """Different shapes for every microbatch: replica r, microbatch m has 4 + m rows of width 10 * r + m + 3."""
+    replicas = [
+        data_pb2.ReplicaShape(
+            microbatches=[data_pb2.MicrobatchShape(rows=4 + m, width=10 * r + m + 3) for m in range(2)]
+        )
+        for r in range(dp)
+    ]
+    return data_pb2.StepDescription(step=step, denominator=9 * dp, replicas=replicas)
+
+
+def text(message: commands_pb2.StepCommands) -> str:
+    """Return commands as ``F0`` (op, microbatch) and transfers with ``>peer``, all of the message's stage."""
+    names = {"SEND_ACTIVATION": "SF", "RECV_ACTIVATION": "RF", "SEND_GRADIENT": "SB", "RECV_GRADIENT": "RB"}
+    words = []
+    for command in message.commands:
+        op = commands_pb2.Op.Name(command.op).removeprefix("OP_")
+        if op in names:
+            words.append(f"{names[op]}{command.microbatch}>{command.peer}")
+        elif op in ("FORWARD", "BACKWARD"):
+            words.append(f"{op[0]}{command.microbatch}")
+        else:
+            words.append(op)
+    return " ".join(words)
+
+
+def test_messages_training_step_is_each_workers_list_with_its_shapes() -> None:
+    dispatch = Dispatch(job_plan(), job="j", attempt=1)
+    messages = dict(dispatch.messages(Item(ItemKind.TRAIN, 2, 2), description(2)))
+    # By hand from 1f1b with P=2, M=2: a receive stands one compute action ahead, a send right behind.
+    assert text(messages[0]) == "F0 SF0>1 RB0>1 F1 SF1>1 RB1>1 B0 B1 REDUCE STEP"
+    assert text(messages[1]) == "RF0>0 F0 RF1>0 B0 SB0>0 F1 B1 SB1>0 REDUCE STEP"
+    assert [command.stage for command in messages[1].commands] == [1] * 8 + [0] * 2
+    for message in messages.values():
+        assert [(m.rows, m.width) for m in message.microbatches] == [(4, 3), (5, 4)]
+        assert (message.job, message.attempt, message.phase) == ("j", 1, data_pb2.PHASE_TRAIN)
+        assert (message.step, message.denominator, message.split, message.ends_step) == (2, 9, "train", True)
+
+
+def test_messages_second_replica_has_its_own_shapes_and_peers() -> None:
+    dispatch = Dispatch(job_plan(dp=2), job="j", attempt=1)
+    messages = dict(dispatch.messages(Item(ItemKind.TRAIN, 1, 1), description(1, dp=2)))
+    assert text(messages[2]) == "F0 SF0>3 RB0>3 F1 SF1>3 RB1>3 B0 B1 REDUCE STEP"
+    assert {command.peer for command in messages[3].commands if command.peer} == {2}
+    assert [(m.rows, m.width) for m in messages[3].microbatches] == [(4, 13), (5, 14)]
+
+
+def test_messages_evaluation_step_only_goes_forward() -> None:
+    dispatch = Dispatch(job_plan(), job="j", attempt=1)
+    messages = dict(dispatch.messages(Item(ItemKind.EVALUATE, 1, 3), description(1)))
+    assert text(messages[0]) == "F0 SF0>1 F1 SF1>1"
+    assert text(messages[1]) == "RF0>0 RF1>0 F0 F1"
+    assert (messages[1].phase, messages[1].split) == (data_pb2.PHASE_EVALUATE, "validation")
+
+
+def test_messages_steps_do_not_leak_into_each_other() -> None:
+    dispatch = Dispatch(job_plan(), job="j", attempt=1)
+    first = dispatch.messages(Item(ItemKind.TRAIN, 1, 1), description(1))[0][1]
+    second = dispatch.messages(Item(ItemKind.TRAIN, 2, 2), description(2))[0][1]
+    assert (first.step, second.step) == (1, 2)
+    assert len(first.microbatches) == len(second.microbatches) == 2
+
+
+def test_messages_save_goes_to_the_first_replica_and_stop_to_all() -> None:
+    dispatch = Dispatch(job_plan(dp=2), job="j", attempt=1)
+    saves = dispatch.messages(Item(ItemKind.SAVE, 3, 3), None)
+    assert [(worker, text(message), message.step) for worker, message in saves] == [(0, "SAVE", 3), (1, "SAVE", 3)]
+    stops = dispatch.messages(Item(ItemKind.STOP, 3, 3), None)
+    assert [(worker, text(message), message.ends_step) for worker, message in stops] == [
+        (worker, "STOP", False) for worker in range(4)
+    ]
+
+
+def test_messages_description_of_another_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="step 2 needs the description of its own step"):
+        Dispatch(job_plan(), job="j", attempt=1).messages(Item(ItemKind.TRAIN, 2, 2), description(3))
+
+
+def commands_of(count: int, *, ends_step: bool = True) -> commands_pb2.StepCommands:
+    commands = [commands_pb2.Command(op=commands_pb2.OP_FORWARD, microbatch=m) for m in range(count)]
+    return commands_pb2.StepCommands(step=1, commands=commands, ends_step=ends_step)
+
+
+def test_feed_numbers_commands_on_from_one() -> None:
+    feed = Feed(strict=False)
+    sent = [*feed.offer(commands_of(5)), *feed.offer(commands_of(1)), *feed.offer(commands_of(3))]
+    assert [message.first_seq for message in sent] == [1, 6, 7]
+    assert [message.acknowledge for message in sent] == [False] * 3
+
+
+def test_feed_strict_lets_one_command_out_at_a_time() -> None:
+    feed = Feed(strict=True)
+    out = [*feed.offer(commands_of(2)), *feed.offer(commands_of(1, ends_step=False))]
+    assert len(out) == 1
+    for seq in (1, 2, 3):
+        out += feed.done(seq)
+        out += feed.done(seq)
+    assert [(m.first_seq, [c.microbatch for c in m.commands], m.ends_step, m.acknowledge) for m in out] == [
+        (1, [0], False, True),
+        (2, [1], True, True),
+        (3, [0], False, True),
+    ]
