@@ -96,7 +96,7 @@ def _absolute(place: str, *, folder: Path, is_hub: bool) -> str:
 
     It is one where it begins with ``.``, ``/`` or ``~``, or where a folder of that name is there.
     """
-    if is_hub or not place or not place.isprintable():
+    if is_hub or not place or "\0" in place:
         return place
     expanded = os.path.expanduser(place)
     joined = os.path.join(folder, expanded)

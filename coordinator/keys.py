@@ -49,7 +49,7 @@ def _words(node: Node, values: Sequence[object] = ()) -> str:
         return ", or ".join(_words(choice) for choice in node["anyOf"])
     if values or "enum" in node or "const" in node:
         members = values or node.get("enum") or [node["const"]]
-        return ("one of " if len(members) > 1 else "") + ", ".join(map(str, members))
+        return f"one of {', '.join(map(str, members))}" if len(members) > 1 else f"the value {members[0]}"
     return _TYPES[node["type"]] + _limits(node)
 
 
@@ -69,6 +69,8 @@ def _limits(node: Node) -> str:
     """Return what ``node`` asks beyond its type, beginning with a space, or nothing."""
     if "pattern" in node:
         return f" that matches {node['pattern']}"
+    if node["type"] == "string":
+        return f" of {node['minLength']} to {node['maxLength']} characters"
     if node["type"] == "array":
         return f", each entry {_words(node['items'])}"
     if "minimum" in node and "maximum" in node:

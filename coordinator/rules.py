@@ -49,7 +49,7 @@ def microbatches_of(spec: JobSpec) -> int:
 
 def _name(spec: JobSpec) -> str | None:
     if spec.name in (".", ".."):
-        return f"is '{spec.name}', which is a folder of its own kind; needs a letter or a digit"
+        return f"is '{spec.name}', which names a folder; needs a letter or a digit"
     return None
 
 
@@ -68,7 +68,7 @@ def _model_type(spec: JobSpec) -> str | None:
 
 
 def _finite_config(spec: JobSpec) -> str | None:
-    return None if _is_finite(spec.model.config) else "has a number that is infinite or none, needs finite numbers"
+    return None if _is_finite(spec.model.config) else "has a number that is infinite or NaN, needs finite numbers"
 
 
 def _is_finite(value: JsonValue) -> bool:
@@ -102,6 +102,8 @@ def _tokenizer_folder(spec: JobSpec) -> str | None:
 
 
 def _folder(place: str | None) -> str | None:
+    if place is not None and any(ord(character) < 32 for character in place):
+        return f"is {place!r}, which has a control character; needs the path of a folder"
     if place is None or place.startswith("/"):
         return None
     return f"is '{place}', which is no folder, and Hub ids are not built in this version; give the path of a folder"

@@ -12,7 +12,7 @@ Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 """How many there are of something that there may be none of."""
 Share = Annotated[float, Field(ge=0, le=1)]
 """A part of a whole."""
-Place = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}$")]
+Place = Annotated[str, Field(min_length=1, max_length=4096)]
 """A folder, a file or a Hub id."""
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from coordinator import built, rules
+from coordinator.choices import Task
 from coordinator.keys import KEYS, expected, known_prefix, nearest
 from coordinator.problem import Problem, SpecError
 from coordinator.sections import JobSpec
@@ -41,7 +42,9 @@ def parse_spec(document: object) -> JobSpec:
         text = json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise SpecError([Problem("", f"the job holds text that is not Unicode: {error}")]) from None
-    filled = _with_dependent_defaults(json.loads(text))
+    filled: dict[str, Any] = json.loads(text)
+    _one_of(filled.get("train"), default="epochs", other="max_steps")
+    _one_of(filled.get("schedule"), default="num_microbatches", other="microbatch_size")
     spec, errors = _validated(filled)
     own = [_problem(error, filled) for error in errors]
     if spec is None:
@@ -51,7 +54,7 @@ def parse_spec(document: object) -> JobSpec:
     found = {(problem.key, problem.message): problem for problem in [*own, *others]}
     if found:
         raise SpecError(sorted(found.values(), key=lambda problem: _place(problem.key)))
-    return spec
+    return _with_tokenizer(spec)
 
 
 def from_json(text: str) -> JobSpec:
@@ -95,18 +98,19 @@ def _is_deeper(value: object, levels: int) -> bool:
     return levels < 0 or any(_is_deeper(child, levels - 1) for child in children)
 
 
-def _with_dependent_defaults(document: dict[str, Any]) -> dict[str, Any]:
-    """Return ``document``, which is changed, with the defaults that depend on other keys."""
-    model, data = document.get("model"), document.get("data")
-    _one_of(document.get("train"), default="epochs", other="max_steps")
-    _one_of(document.get("schedule"), default="num_microbatches", other="microbatch_size")
-    if isinstance(model, dict) and isinstance(data, dict) and data.get("task") != "demo":
-        data["tokenizer"] = data["tokenizer"] if data.get("tokenizer") is not None else model.get("pretrained")
-    return document
+def _with_tokenizer(spec: JobSpec) -> JobSpec:
+    """Return ``spec`` with the tokenizer of its model where it names none; demo has one of its own."""
+    if spec.data.tokenizer is not None or spec.data.task is Task.DEMO:
+        return spec
+    data = spec.data.model_copy(update={"tokenizer": spec.model.pretrained})
+    return spec.model_copy(update={"data": data})
 
 
 def _one_of(section: object, *, default: str, other: str) -> None:
-    """Leave ``default`` to its default where neither key is given, and make it null where only ``other`` is."""
+    """Leave ``default`` to its default where neither key is given, and make it null where only ``other`` is.
+
+    ``section`` is changed, unless it is no mapping, which is told later.
+    """
     if not isinstance(section, dict):
         return
     if section.get(other) is not None:
