@@ -166,7 +166,7 @@ class GlooTransport:
         return total.to(tensor.device)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """See ``Transport.close``."""
         self._sends.close()
         self._pairs = self._replica = self._twins = None
 

@@ -132,7 +132,7 @@ class NcclTransport:
         return total.to(tensor.device)
 
     def close(self) -> None:
-        """Leave all groups."""
+        """See ``Transport.close``."""
         self._dist.destroy_process_group()
 
     def _channel(self, source: int, target: int, message: Message) -> Any:

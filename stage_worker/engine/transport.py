@@ -89,3 +89,6 @@ class Transport(Protocol):
         Raises:
             PeerLostError, TransferError: as ``PendingTensor.wait``.
         """
+
+    def close(self) -> None:
+        """Let go of all connections; nothing else may be called afterwards."""

@@ -1,0 +1,162 @@
+"""A training run as one value: model, plan and generated rows. Needs no coordinator and no data service."""
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import torch
+
+from coordinator.schedule.actions import Action, Barrier
+from coordinator.schedule.actions import Op as PlanOp
+from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
+from stage_worker.comm import Place
+from stage_worker.engine.commands import Command, Op, Phase, Shape, StepSetting
+from stage_worker.engine.microbatch import Microbatch
+from stage_worker.engine.seeds import seed_of
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStep:
+    """One step by the lengths of its rows."""
+
+    lengths: tuple[int, ...]
+    """One entry a row of the global batch: its tokens."""
+    evaluates: bool = False
+    """Whether it is an evaluation step."""
+    evaluates_inside: tuple[int, ...] = ()
+    """Lengths of rows that are evaluated between this step's last backward and its update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCase:
+    """Everything that decides a run's numbers."""
+
+    model: dict[str, Any]
+    """Values of the Hugging Face config, ``model_type`` included."""
+    folder: str | None = None
+    """Holds the weights; None: new ones from the seed."""
+    schedule: str = "1f1b"
+    pp: int = 1
+    dp: int = 1
+    num_microbatches: int = 1
+    """Of one replica and slice."""
+    num_slices: int = 1
+    steps: tuple[LocalStep, ...] = ()
+    optimizer: str = "adamw"
+    learning_rate: float = 1e-4
+    lr_schedule: str = "constant"
+    warmup_fraction: float = 0.0
+    weight_decay: float = 0.01
+    max_grad_norm: float = 0.0
+    attention: str = "sdpa"
+    seed: int = 0
+    records_gradients: bool = False
+    """Whether gradients before each update and weights after it are kept."""
+    strict: bool = False
+    """Whether commands are handed over one by one."""
+    words: int = field(default=50)
+    """Size of the vocabulary that rows are drawn from."""
+
+    @property
+    def num_workers(self) -> int:
+        """Processes that it takes."""
+        return self.pp * self.dp
+
+    @property
+    def num_step_microbatches(self) -> int:
+        """Microbatches of one replica in one step."""
+        return self.num_slices * self.num_microbatches
+
+    def to_json(self) -> str:
+        """Return the case as one line of text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the case that ``to_json`` wrote."""
+        values = json.loads(text)
+        values["steps"] = tuple(
+            LocalStep(tuple(step["lengths"]), step["evaluates"], tuple(step["evaluates_inside"]))
+            for step in values["steps"]
+        )
+        return cls(**values)
+
+    def plan(self, *, evaluates: bool) -> Plan:
+        """Return the plan of its training steps, or of its evaluation steps."""
+        if evaluates:
+            return make_forward_plan(num_workers=self.pp, num_microbatches=self.num_step_microbatches)
+        return make_plan(
+            self.schedule, num_workers=self.pp, num_microbatches=self.num_microbatches, num_slices=self.num_slices
+        )
+
+    def rows_of(self, lengths: Sequence[int], dp_rank: int) -> list[range]:
+        """Return the rows of each microbatch of one replica: contiguous, sizes differ by at most one, larger first."""
+        replica = split(range(len(lengths)), self.dp)[dp_rank]
+        return split(replica, self.num_step_microbatches)
+
+    def setting(self, lengths: Sequence[int], *, phase: Phase, step: int, dp_rank: int) -> StepSetting:
+        """Return what holds for one step of one replica."""
+        return StepSetting(
+            phase=phase,
+            split="train" if phase is Phase.TRAIN else "validation",
+            step=step,
+            denominator=len(lengths),
+            microbatches=tuple(
+                Shape(len(rows), max((lengths[row] for row in rows), default=0))
+                for rows in self.rows_of(lengths, dp_rank)
+            ),
+        )
+
+
+def split(rows: range, parts: int) -> list[range]:
+    """Cut ``rows`` into contiguous parts whose sizes differ by at most one, larger ones first."""
+    size, larger = divmod(len(rows), parts)
+    starts = [part * size + min(part, larger) for part in range(parts + 1)]
+    return [rows[start:end] for start, end in itertools.pairwise(starts)]
+
+
+def batch_of(case: LocalCase, lengths: Sequence[int], rows: Sequence[int], *, phase: Phase, step: int) -> Microbatch:
+    """Return some rows of a step, padded to the longest; each is a pure function of (seed, phase, step, row)."""
+    width = max(lengths[row] for row in rows)
+    ids_BL = torch.zeros(len(rows), width, dtype=torch.long)
+    types_BL = torch.zeros_like(ids_BL)
+    mask_BL = torch.zeros_like(ids_BL)
+    labels = []
+    for place, row in enumerate(rows):
+        length = lengths[row]
+        generator = torch.Generator().manual_seed(seed_of(case.seed, "row", phase.name, step, row) % (1 << 62))
+        ids_BL[place, :length] = torch.randint(5, case.words, (length,), generator=generator)
+        types_BL[place, length // 2 : length] = 1
+        mask_BL[place, :length] = 1
+        labels.append(int(torch.randint(0, 2, (), generator=generator)))
+    return Microbatch(tuple(rows), ids_BL, types_BL, mask_BL, torch.tensor(labels))
+
+
+_OPS = {
+    PlanOp.FORWARD: Op.FORWARD,
+    PlanOp.BACKWARD: Op.BACKWARD,
+    PlanOp.SEND_ACTIVATION: Op.SEND_ACTIVATION,
+    PlanOp.RECV_ACTIVATION: Op.RECV_ACTIVATION,
+    PlanOp.SEND_GRADIENT: Op.SEND_GRADIENT,
+    PlanOp.RECV_GRADIENT: Op.RECV_GRADIENT,
+    PlanOp.REDUCE: Op.REDUCE,
+    PlanOp.STEP: Op.STEP,
+}
+
+
+def commands_of(plan: Plan, place: Place) -> tuple[Command, ...]:
+    """Return one worker's list of ``plan`` as the engine's commands."""
+    return tuple(_command(item, plan, place) for item in plan.workers[place.pp_rank])
+
+
+def _command(item: Action | Barrier, plan: Plan, place: Place) -> Command:
+    op = _OPS[item.op]
+    if isinstance(item, Barrier):
+        return Command(op)
+    peer = 0
+    if op.is_transfer:
+        other = item.stage + (1 if op in (Op.SEND_ACTIVATION, Op.RECV_GRADIENT) else -1)
+        peer = place.replica[plan.placement.worker_of(other)]
+    return Command(op, item.stage, item.microbatch, peer)

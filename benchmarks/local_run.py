@@ -1,0 +1,253 @@
+"""Runs one worker of a local case: the executor's engine and transport, commands from a list.
+
+As a program it is one process of a pool: it reads one JSON object a line, runs its
+part, and answers with one line; see ``benchmarks.local_pool``.
+"""
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from benchmarks.local_case import LocalCase, LocalStep, batch_of, commands_of
+from stage_worker.comm import Place, TransportName, join_transport
+from stage_worker.comm_store import address_of, join_store, open_store
+from stage_worker.engine.commands import Op, Phase, StepCommands, StepSetting
+from stage_worker.engine.engine import Engine
+from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
+from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.microbatch import Microbatch
+from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
+from stage_worker.engine.result import StepResult
+from stage_worker.engine.transport import Transport
+from stage_worker.models.config import TaskNeeds, fit_to_task, new_config, pretrained_config
+from stage_worker.models.loaded import LoadedModel
+from stage_worker.models.loading import load_model
+from stage_worker.models.slices import StageSlice
+
+HOST = "127.0.0.1"
+LIMIT_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class LocalRows:
+    """The batch source of one replica."""
+
+    case: LocalCase
+    dp_rank: int
+    lengths: dict[tuple[Phase, int], tuple[int, ...]] = field(default_factory=dict)
+
+    def get(self, setting: StepSetting, microbatch: int) -> Microbatch:
+        """See ``BatchSource.get``."""
+        lengths = self.lengths[setting.phase, setting.step]
+        rows = self.case.rows_of(lengths, self.dp_rank)[microbatch]
+        return batch_of(self.case, lengths, rows, phase=setting.phase, step=setting.step)
+
+
+@dataclass(slots=True)
+class LocalResult:
+    """What one worker has to tell about a case."""
+
+    steps: list[StepResult] = field(default_factory=list)
+    """In the order they ended."""
+    seconds: list[float] = field(default_factory=list)
+    """Duration of each of them."""
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    """``gradient/STEP/NAME`` and ``weight/STEP/NAME`` where recorded; ``final/NAME`` and ``moment/NAME`` always."""
+    activities: dict[str, float] = field(default_factory=dict)
+    """Seconds by activity, loading left out."""
+    parameters: int = 0
+
+
+def load_part(case: LocalCase, place: Place) -> LoadedModel:
+    """Return the layers of one worker, split evenly, larger stages first."""
+    needs = TaskNeeds(labels=("no", "yes"), num_labels=2, pad_token_id=0, vocabulary_size=case.words)
+    config = pretrained_config(Path(case.folder)) if case.folder is not None else new_config(case.model, needs)
+    fit_to_task(config, needs, attention=case.attention)
+    size, larger = divmod(config.num_hidden_layers, case.pp)
+    rank = place.pp_rank
+    part = StageSlice(
+        stage=rank,
+        first_layer=rank * size + min(rank, larger),
+        num_layers=size + (rank < larger),
+        is_first=rank == 0,
+        is_last=rank == case.pp - 1,
+    )
+    folder = Path(case.folder) if case.folder is not None else None
+    device = torch.device("cpu")
+    return load_model(config, slices=(part,), num_stages=case.pp, folder=folder, seed=case.seed, device=device)
+
+
+def optimizer_of(case: LocalCase) -> OptimizerSettings:
+    """Return the optimizer's settings of a case."""
+    return OptimizerSettings(
+        name=OptimizerName(case.optimizer),
+        learning_rate=LearningRate(
+            base=case.learning_rate,
+            schedule=LearningRateSchedule(case.lr_schedule),
+            warmup_fraction=case.warmup_fraction,
+            total_steps=sum(not step.evaluates for step in case.steps),
+        ),
+        weight_decay=case.weight_decay,
+        max_grad_norm=case.max_grad_norm,
+    )
+
+
+class LocalWorker:
+    """One worker's engine and the lists it obeys."""
+
+    def __init__(self, case: LocalCase, place: Place, model: LoadedModel, transport: Transport) -> None:
+        """Take the worker's part of the model, and a transport that is joined with the other workers."""
+        self._case = case
+        self._place = place
+        self._model = model
+        self._rows = LocalRows(case, place.dp_rank)
+        self._ledger = Ledger()
+        self._engine = Engine(
+            model,
+            optimizer=optimizer_of(case),
+            seed=case.seed,
+            dp=case.dp,
+            dp_rank=place.dp_rank,
+            transport=transport,
+            batches=self._rows,
+            ledger=self._ledger,
+        )
+        self._commands = {evaluates: commands_of(case.plan(evaluates=evaluates), place) for evaluates in (False, True)}
+        self._next = {Phase.TRAIN: 1, Phase.EVALUATE: 1}
+        self._seq = 1
+
+    def run(self) -> LocalResult:
+        """Obey all steps of the case."""
+        result = LocalResult(parameters=self._model.num_parameters)
+        before = self._ledger.seconds()
+        for step in self._case.steps:
+            if step.evaluates:
+                self._evaluate(step.lengths, result)
+            else:
+                self._train(step, result)
+        after = self._ledger.seconds()
+        result.activities = {a.name: after[a] - before[a] for a in Activity}
+        for stage in self._model.stages:
+            for name, tensor in self._model.state(stage).items():
+                result.tensors[f"final/{name}"] = tensor
+            for name, tensor in self._engine.optimizer_state(stage).items():
+                result.tensors[f"moment/{name}"] = tensor
+        return result
+
+    def _train(self, step: LocalStep, result: LocalResult) -> None:
+        setting = self._setting(step.lengths, Phase.TRAIN)
+        commands = self._commands[False]
+        cut = next(i for i, command in enumerate(commands) if command.op is Op.REDUCE)
+        start = time.perf_counter()
+        inner = 0.0
+        if step.evaluates_inside:
+            self._obey(setting, slice(0, cut), result)
+            inner = time.perf_counter()
+            self._evaluate(step.evaluates_inside, result)
+            start += time.perf_counter() - inner
+        else:
+            cut = 0
+        if self._case.records_gradients:
+            self._obey(setting, slice(cut, -1), result)
+            self._record("gradient", setting.step, result)
+            self._obey(setting, slice(len(commands) - 1, None), result)
+            self._record("weight", setting.step, result)
+        else:
+            self._obey(setting, slice(cut, None), result)
+        result.seconds.append(time.perf_counter() - start)
+
+    def _evaluate(self, lengths: tuple[int, ...], result: LocalResult) -> None:
+        start = time.perf_counter()
+        self._obey(self._setting(lengths, Phase.EVALUATE), slice(0, None), result)
+        result.seconds.append(time.perf_counter() - start)
+
+    def _setting(self, lengths: tuple[int, ...], phase: Phase) -> StepSetting:
+        number = self._next[phase]
+        self._next[phase] += 1
+        self._rows.lengths[phase, number] = lengths
+        return self._case.setting(lengths, phase=phase, step=number, dp_rank=self._place.dp_rank)
+
+    def _obey(self, setting: StepSetting, part: slice, result: LocalResult) -> None:
+        every = self._commands[setting.phase is Phase.EVALUATE]
+        start, stop, _ = part.indices(len(every))
+        size = 1 if self._case.strict else max(stop - start, 1)
+        for first in range(start, stop, size):
+            commands = every[first : min(first + size, stop)]
+            ends = first + size >= len(every)
+            done = self._engine.run(StepCommands(setting, self._seq, commands, ends))
+            self._seq += len(commands)
+            if done is not None:
+                result.steps.append(done)
+
+    def _record(self, what: str, step: int, result: LocalResult) -> None:
+        for stage in self._model.stages:
+            for name, parameter in self._model.parameters(stage).items():
+                value = parameter.grad if what == "gradient" else parameter
+                if value is not None:
+                    result.tensors[f"{what}/{step}/{name}"] = value.detach().clone()
+
+
+def run_case(case: LocalCase, *, worker: int, address: str, out: Path) -> dict[str, Any]:
+    """Run one worker of ``case``, meet the others in the store at ``address``, write tensors to ``out``."""
+    place = Place(worker=worker, pp=case.pp, dp=case.dp)
+    store = join_store(address, limit_seconds=LIMIT_SECONDS)
+    model = load_part(case, place)
+    transport = join_transport(
+        TransportName.GLOO,
+        store,
+        place=place,
+        job="local",
+        attempt=1,
+        host=HOST,
+        device=torch.device("cpu"),
+        limit_seconds=LIMIT_SECONDS,
+    )
+    try:
+        result = LocalWorker(case, place, model, transport).run()
+    finally:
+        transport.close()
+    save_file({name: tensor.contiguous() for name, tensor in result.tensors.items()}, out)
+    steps = [asdict(step) | {"phase": step.phase.name} for step in result.steps]
+    return {
+        "steps": steps,
+        "seconds": result.seconds,
+        "activities": result.activities,
+        "parameters": result.parameters,
+    }
+
+
+def answers(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Answer the requests of a pool, one a line."""
+    stores = []
+    for line in lines:
+        request = json.loads(line)
+        try:
+            if request["do"] == "open_store":
+                stores = [open_store(HOST)]  # lives until the next case
+                yield {"address": address_of(stores[0])}
+            else:
+                case = LocalCase.from_json(request["case"])
+                yield run_case(case, worker=request["worker"], address=request["address"], out=Path(request["out"]))
+        except Exception as error:
+            traceback.print_exc()
+            yield {"error": f"{type(error).__name__}: {error}"}
+
+
+def main() -> int:
+    """Serve requests on stdin until it closes."""
+    torch.set_num_threads(1)
+    for answer in answers(iter(sys.stdin.readline, "")):
+        print(json.dumps(answer), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
