@@ -126,8 +126,8 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
         TokenizerError: the folder holds no fast tokenizer, or one that cannot pad.
     """
     if folder is None:
-        pad_token_id = SPECIAL_TOKENS.index(PAD_TOKEN)
-        return RowTokenizer(demo_tokenizer(), config=demo_config(), pad_token_id=pad_token_id, folder=None)
+        built_in, pad = demo_tokenizer(), SPECIAL_TOKENS.index(PAD_TOKEN)
+        return RowTokenizer(built_in, config=demo_config(), pad_token_id=pad, folder=None)
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise TokenizerError(

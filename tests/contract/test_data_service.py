@@ -1,0 +1,404 @@
+"""The data service over a real socket."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+from takt.rpc.client import aio_channel
+from takt.rpc.server import serve
+from takt.v1 import data_pb2 as pb
+from takt.v1.data_pb2_grpc import DataServiceStub, add_DataServiceServicer_to_server
+
+from dataloader_svc.metrics import DataMetrics
+from dataloader_svc.servicer import SERVICE_NAME, STATUS, DataServicer
+from dataloader_svc.store import Datasets
+from dataloader_svc.tokens import open_tokenizer
+from tests.data_jobs import minilm, real_glue, spec_json, write_sst2
+
+ALL = ("input_ids", "token_type_ids", "attention_mask", "labels")
+WORDS = ("the", "plot", "was", "never", "dull", "this", "time", "film", "good", "music")
+
+Service = Callable[..., AbstractAsyncContextManager[DataServiceStub]]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Return an empty state folder."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Return a folder with a built-in tokenizer and 11 training and 10 validation rows, of many lengths."""
+    lengths = [3, 9, 1, 6, 2, 8, 4, 10, 5, 7, 1]
+    sentences = [(" ".join(WORDS[-length:]), length % 2) for length in lengths]
+    write_sst2(tmp_path, sentences)
+    write_sst2(tmp_path, sentences[:10], split="dev")
+    (tmp_path / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tthe plot\n")
+    open_tokenizer(None).save(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def service(state: Path) -> Service:
+    """Return what starts a service over the state folder and hands out a client."""
+
+    @asynccontextmanager
+    async def start(
+        *, roots: Iterable[Path] = (Path("/"),), registry: CollectorRegistry | None = None
+    ) -> AsyncIterator[DataServiceStub]:
+        metrics = DataMetrics(registry or CollectorRegistry())
+        servicer = DataServicer(Datasets(state_dir=state, roots=tuple(roots), metrics=metrics))
+
+        def add(server: grpc.aio.Server) -> None:
+            add_DataServiceServicer_to_server(servicer, server)
+
+        server = await serve("127.0.0.1:0", add=add, services=[SERVICE_NAME], status=STATUS)
+        try:
+            async with aio_channel(server.address) as channel:
+                yield DataServiceStub(channel)
+        finally:
+            await server.stop(0)
+
+    return start
+
+
+def add_job(state: Path, job: str, changes: Mapping[str, Any] | None = None) -> None:
+    path = state / "jobs" / job / "spec.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(spec_json(changes))
+
+
+def sst2(folder: Path, **changes: Any) -> dict[str, Any]:
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return {"data.task": "sst2", "data.source": str(folder), "data.tokenizer": str(folder), **dotted}
+
+
+async def read(stub: DataServiceStub, job: str, step: int, **changes: Any) -> list[pb.ReadStepResponse]:
+    fields = {"phase": pb.PHASE_TRAIN, "split": "train", "dp_rank": 0, "columns": ALL, **changes}
+    return [answer async for answer in stub.ReadStep(pb.ReadStepRequest(job=job, step=step, **fields), timeout=20)]
+
+
+async def describe(stub: DataServiceStub, job: str, first: int, count: int, **changes: Any) -> list[pb.StepDescription]:
+    fields = {"phase": pb.PHASE_TRAIN, "split": "train", **changes}
+    request = pb.DescribeStepsRequest(job=job, first=first, count=count, **fields)
+    return list((await stub.DescribeSteps(request, timeout=20)).steps)
+
+
+def values(column: pb.Column) -> np.ndarray[Any, np.dtype[np.int64]]:
+    assert column.data_type == pb.DATA_TYPE_INT64
+    return np.frombuffer(column.data, dtype="<i8").reshape(tuple(column.shape))
+
+
+async def test_read_step_again_in_other_order_and_after_restart_is_the_same_bytes(
+    service: Service, state: Path, rows: Path
+) -> None:
+    add_job(state, "job", sst2(rows, train__global_batch_size=4, schedule__num_microbatches=2, parallel__dp=2))
+    places = [(step, dp_rank) for step in range(1, 10) for dp_rank in (0, 1)]
+
+    async def all_bytes(order: list[tuple[int, int]], stub: DataServiceStub) -> dict[tuple[int, int], list[bytes]]:
+        return {
+            place: [
+                answer.SerializeToString(deterministic=True)
+                for answer in await read(stub, "job", place[0], dp_rank=place[1])
+            ]
+            for place in order
+        }
+
+    async with service() as stub:
+        first = await all_bytes(places, stub)
+        again = await all_bytes(places[::-1], stub)
+    async with service() as stub:
+        restarted = await all_bytes(places[5:] + places[:5], stub)
+
+    assert first == again == restarted
+    assert len({tuple(answers) for answers in first.values()}) == len(places)
+
+
+@pytest.mark.parametrize("dp", [1, 2, 3])
+async def test_epochs_through_the_service_have_each_row_once_with_its_own_text_and_label(
+    service: Service, state: Path, rows: Path, dp: int
+) -> None:
+    add_job(state, "job", sst2(rows, train__global_batch_size=4, schedule__num_microbatches=3, parallel__dp=dp))
+    lines = (rows / "SST-2" / "train.tsv").read_text().splitlines()[1:]
+    vocabulary = json.loads((rows / "tokenizer.json").read_text())["model"]["vocab"]
+    expected = {
+        row: ([2, *(vocabulary[word] for word in line.split("\t")[0].split()), 3], int(line.split("\t")[1]))
+        for row, line in enumerate(lines)
+    }
+    orders = []
+
+    async with service() as stub:
+        for epoch in range(3):
+            seen: list[int] = []
+            for step in range(3 * epoch + 1, 3 * epoch + 4):
+                for rank in range(dp):
+                    for answer in await read(stub, "job", step, dp_rank=rank):
+                        seen += answer.row_ids
+                        if answer.row_ids:
+                            ids, types, mask, labels = map(values, answer.columns)
+                            for index, row in enumerate(answer.row_ids):
+                                assert ids[index][mask[index] == 1].tolist() == expected[row][0]
+                                assert labels[index] == expected[row][1]
+                            assert not types.any()
+                            assert not ids[mask == 0].any()
+            assert sorted(seen) == list(range(11))
+            orders.append(seen)
+
+    assert len({tuple(order) for order in orders}) == 3
+
+
+async def test_describe_steps_tells_what_read_step_then_brings(service: Service, state: Path, rows: Path) -> None:
+    changes = {"train__global_batch_size": 8, "train__gradient_accumulation_steps": 2, "schedule__num_microbatches": 3}
+    add_job(state, "job", sst2(rows, parallel__dp=2, data__record_rows=True, **changes))
+
+    async with service() as stub:
+        steps = await describe(stub, "job", 1, 100)
+        assert [(step.step, step.epoch, step.denominator, step.examples) for step in steps] == [
+            *((1, 0, 8, 8), (2, 0, 3, 3), (3, 1, 8, 8), (4, 1, 3, 3), (5, 2, 8, 8), (6, 2, 3, 3))
+        ]
+        for step in steps:
+            tokens = positions = 0
+            for rank, replica in enumerate(step.replicas):
+                answers = await read(stub, "job", step.step, dp_rank=rank)
+                assert [answer.microbatch for answer in answers] == list(range(6))
+                for shape, answer in zip(replica.microbatches, answers, strict=True):
+                    assert list(shape.row_ids) == list(answer.row_ids)
+                    assert shape.rows == len(answer.row_ids)
+                    assert (shape.width == 0) == (shape.rows == 0)
+                    for column in answer.columns[:3]:
+                        assert tuple(column.shape) == (shape.rows, shape.width)
+                    if shape.rows:
+                        assert tuple(answer.columns[3].shape) == (shape.rows,)
+                        tokens += int(values(answer.columns[2]).sum())
+                        positions += shape.rows * shape.width
+            assert (step.tokens, step.padded_tokens) == (tokens, positions - tokens)
+
+
+async def test_describe_steps_widths_follow_each_microbatch(service: Service, state: Path, tmp_path: Path) -> None:
+    write_sst2(tmp_path, [("film " * (width - 2), 0) for width in (7, 12, 32, 9)])
+    open_tokenizer(None).save(tmp_path)
+    fixed = {"data__shuffle": False, "schedule__num_microbatches": 4, "train__global_batch_size": 4}
+    add_job(state, "longest", sst2(tmp_path, **fixed))
+    add_job(state, "fixed", sst2(tmp_path, **fixed, data__padding="max_length", data__max_length=40))
+
+    async with service() as stub:
+        widths = {
+            job: [shape.width for shape in (await describe(stub, job, 1, 1))[0].replicas[0].microbatches]
+            for job in ("longest", "fixed")
+        }
+
+    assert widths == {"longest": [7, 12, 32, 9], "fixed": [40] * 4}
+
+
+async def test_step_of_10_rows_over_4_microbatches_has_3_3_2_2(service: Service, state: Path, rows: Path) -> None:
+    changes = {"data__max_train_rows": 10, "train__global_batch_size": 10, "schedule__num_microbatches": 4}
+    add_job(state, "job", sst2(rows, **changes))
+
+    async with service() as stub:
+        answers = [await read(stub, "job", step) for step in (1, 2)]
+
+    assert [[len(answer.row_ids) for answer in step] for step in answers] == [[3, 3, 2, 2]] * 2
+    assert [row for answer in answers[0] for row in answer.row_ids] != [
+        row for answer in answers[1] for row in answer.row_ids
+    ]
+
+
+async def test_microbatches_without_rows_keep_their_place(service: Service, state: Path, rows: Path) -> None:
+    changes = {"data__max_train_rows": 2, "train__global_batch_size": 2, "schedule__num_microbatches": 4}
+    add_job(state, "job", sst2(rows, **changes))
+
+    async with service() as stub:
+        answers = await read(stub, "job", 1)
+
+    assert [(answer.microbatch, len(answer.row_ids), len(answer.columns)) for answer in answers] == [
+        *((0, 1, 4), (1, 1, 4), (2, 0, 0), (3, 0, 0))
+    ]
+
+
+@pytest.mark.parametrize(("dp", "batch", "steps"), [(3, 4, 3), (2, 4, 3), (1, 64, 1)])
+async def test_evaluation_has_each_row_once_in_file_order(
+    service: Service, state: Path, rows: Path, dp: int, batch: int, steps: int
+) -> None:
+    add_job(state, "job", sst2(rows, parallel__dp=dp, eval__batch_size=batch, schedule__num_microbatches=2))
+    where = {"phase": pb.PHASE_EVALUATE, "split": "validation"}
+
+    async with service() as stub:
+        described = await describe(stub, "job", 1, 100, **where)
+        seen = [
+            row
+            for step in range(1, steps + 1)
+            for rank in range(dp)
+            for answer in await read(stub, "job", step, dp_rank=rank, **where)
+            for row in answer.row_ids
+        ]
+
+    assert seen == list(range(10))
+    assert [step.examples for step in described] == [min(batch, 10 - batch * index) for index in range(steps)]
+
+
+async def test_read_step_columns_of_first_and_last_stage_are_of_the_same_rows(
+    service: Service, state: Path, rows: Path
+) -> None:
+    add_job(state, "job", sst2(rows))
+
+    async with service() as stub:
+        whole = await read(stub, "job", 1)
+        first = await read(stub, "job", 1, columns=["token_type_ids", "input_ids"])
+        last = await read(stub, "job", 1, columns=["labels"])
+
+    for everything, ids, labels in zip(whole, first, last, strict=True):
+        assert everything.row_ids == ids.row_ids == labels.row_ids
+        assert [column.name for column in ids.columns] == ["token_type_ids", "input_ids"]
+        assert ids.columns[1] == everything.columns[0]
+        assert labels.columns[0] == everything.columns[3]
+
+
+async def test_read_step_batch_of_512_rows_of_512_tokens_arrives(service: Service, state: Path, tmp_path: Path) -> None:
+    write_sst2(tmp_path, [(f"{WORDS[index % 10]} " * 600, 0) for index in range(512)])
+    open_tokenizer(None).save(tmp_path)
+    changes = {"train__global_batch_size": 512, "schedule__num_microbatches": 1, "data__max_length": 512}
+    add_job(state, "job", sst2(tmp_path, **changes))
+
+    async with service() as stub:
+        (answer,) = await read(stub, "job", 1, columns=ALL[:3])
+
+    assert sum(len(column.data) for column in answer.columns) == 6_291_456
+    ids, _, mask = map(values, answer.columns)
+    assert mask.all()
+    assert (ids[:, 1] == ids[:, 510]).all()
+    assert len(set(ids[:, 1].tolist())) == 10
+
+
+async def test_read_step_file_that_changed_is_read_again(service: Service, state: Path, rows: Path) -> None:
+    add_job(state, "job", sst2(rows))
+
+    async with service() as stub:
+        before = await describe(stub, "job", 1, 1)
+        write_sst2(rows, [("film", 1)] * 5)
+        after = await describe(stub, "job", 1, 1)
+
+    assert (before[0].examples, after[0].examples) == (11, 5)
+
+
+@pytest.mark.real_glue
+async def test_inspect_data_real_facts(service: Service) -> None:
+    spec = {"data.task": "mrpc", "data.source": str(real_glue()), "data.tokenizer": str(minilm())}
+
+    async with service() as stub:
+        response = await stub.InspectData(pb.InspectDataRequest(spec_json=spec_json(spec)), timeout=20)
+
+    assert [(split.name, split.rows, split.labelled, split.steps) for split in response.facts.splits] == [
+        *(("train", 3667, True, 58), ("validation", 408, True, 7), ("test", 1725, False, 27))
+    ]
+    assert list(response.facts.labels) == ["not_equivalent", "equivalent"]
+    assert (response.facts.num_labels, response.facts.vocabulary_size, response.facts.pad_token_id) == (2, 30522, 0)
+    assert (response.facts.steps_per_epoch, response.facts.total_steps) == (115, 345)
+
+
+async def test_inspect_data_wrong_task_is_invalid(service: Service) -> None:
+    async with service() as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stub.InspectData(pb.InspectDataRequest(spec_json=spec_json({"data.task": "cola"})), timeout=5)
+
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert raised.value.details() == "data.task is 'cola', which is not built; the tasks that are: demo, mrpc, sst2"
+
+
+async def test_paths_outside_the_allowed_roots_are_refused_by_every_call(
+    service: Service, state: Path, rows: Path
+) -> None:
+    add_job(state, "job", sst2(rows))
+
+    async with service(roots=[rows / "elsewhere"]) as stub:
+        for call in (
+            stub.InspectData(pb.InspectDataRequest(spec_json=spec_json(sst2(rows))), timeout=5),
+            describe(stub, "job", 1, 1),
+            read(stub, "job", 1),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError, match="under no --allow-root") as raised:
+                await call
+            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ({"job": "other"}, grpc.StatusCode.NOT_FOUND, "job other has no spec.json in"),
+        ({"job": "../job"}, grpc.StatusCode.INVALID_ARGUMENT, "job is '../job', need letters"),
+        ({"job": ""}, grpc.StatusCode.INVALID_ARGUMENT, "job is '', need letters"),
+        ({"job": "j" * 64}, grpc.StatusCode.INVALID_ARGUMENT, "at most 63"),
+        ({"job": "link"}, grpc.StatusCode.INVALID_ARGUMENT, "job link: its spec.json lies outside"),
+        ({"step": 0}, grpc.StatusCode.OUT_OF_RANGE, "step is 0, steps count from 1"),
+        ({"step": 4}, grpc.StatusCode.OUT_OF_RANGE, "step is 4, the phase has 3 steps"),
+        ({"dp_rank": 1}, grpc.StatusCode.INVALID_ARGUMENT, "dp_rank is 1, the job has 1 replicas"),
+        ({"columns": []}, grpc.StatusCode.INVALID_ARGUMENT, "need at least one, each once"),
+        ({"columns": ["labels", "labels"]}, grpc.StatusCode.INVALID_ARGUMENT, "need at least one, each once"),
+        ({"columns": ["position_ids"]}, grpc.StatusCode.INVALID_ARGUMENT, "need some of input_ids"),
+        ({"phase": pb.PHASE_UNSPECIFIED}, grpc.StatusCode.INVALID_ARGUMENT, "phase is 0, need PHASE_TRAIN"),
+        ({"split": "validation"}, grpc.StatusCode.INVALID_ARGUMENT, "steps that train read the split train"),
+        (
+            {"phase": pb.PHASE_EVALUATE, "split": "dev"},
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "split is 'dev', need one of train, validation, test",
+        ),
+        (
+            {"phase": pb.PHASE_EVALUATE, "split": "test"},
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "column 'labels' was asked for, but the split has no labels",
+        ),
+    ],
+)
+async def test_read_step_that_does_not_fit_the_job_is_refused(
+    service: Service, state: Path, rows: Path, changes: dict[str, Any], code: grpc.StatusCode, message: str
+) -> None:
+    add_job(state, "job", sst2(rows))
+    (rows / "spec.json").write_text(spec_json())
+    (state / "jobs" / "link").symlink_to(rows)
+
+    async with service() as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await read(stub, **{"job": "job", "step": 1, **changes})
+
+    assert raised.value.code() is code
+    assert message in (raised.value.details() or "")
+
+
+async def test_describe_steps_past_the_end_are_left_out(service: Service, state: Path, rows: Path) -> None:
+    add_job(state, "job", sst2(rows))
+
+    async with service() as stub:
+        found = [[step.step for step in await describe(stub, "job", first, 3)] for first in (1, 2, 4)]
+
+    assert found == [[1, 2, 3], [2, 3], []]
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (1, 1025)])
+async def test_describe_steps_wrong_numbers_are_refused(
+    service: Service, state: Path, rows: Path, first: int, count: int
+) -> None:
+    add_job(state, "job", sst2(rows))
+
+    async with service() as stub:
+        with pytest.raises(grpc.aio.AioRpcError, match=f"first is {first} and count is {count}"):
+            await describe(stub, "job", first, count)
+
+
+async def test_read_step_counts_microbatches_and_their_time(service: Service, state: Path, rows: Path) -> None:
+    registry = CollectorRegistry()
+    add_job(state, "job", sst2(rows))
+
+    async with service(registry=registry) as stub:
+        await read(stub, "job", 1)
+        await read(stub, "job", 2)
+        await describe(stub, "job", 1, 3)
+
+    assert registry.get_sample_value("takt_data_batches_total") == 16
+    assert registry.get_sample_value("takt_data_build_seconds_count") == 16

@@ -1,0 +1,94 @@
+"""Tokenised splits in memory."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dataloader_svc.cache import SplitCache, SplitKey
+from dataloader_svc.splits import SplitName
+from dataloader_svc.tokens import TokenisedRows
+
+
+def key(task: str) -> SplitKey:
+    return SplitKey(
+        task=task, split=SplitName.TRAIN, source=None, tokenizer=None, max_length=8, max_train_rows=None, stamps=()
+    )
+
+
+def rows() -> TokenisedRows:
+    return TokenisedRows(
+        input_ids_T=np.zeros(0, dtype=np.int32),
+        token_types_T=np.zeros(0, dtype=np.uint8),
+        starts=np.zeros(1, dtype=np.int64),
+        labels_N=None,
+        pad_token_id=0,
+    )
+
+
+class Loads:
+    """Counts loads; one waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.started = threading.Event()
+        self.go = threading.Event()
+
+    def of(self, name: str) -> Callable[[], TokenisedRows]:
+        def load() -> TokenisedRows:
+            self.names.append(name)
+            self.started.set()
+            assert self.go.wait(10)
+            return rows()
+
+        return load
+
+
+async def test_get_asked_at_once_by_many_loads_once() -> None:
+    cache, loads = SplitCache(capacity=2), Loads()
+    waiting = [asyncio.create_task(cache.get(key("a"), loads.of("a"))) for _ in range(5)]
+    await asyncio.to_thread(loads.started.wait, 10)
+    loads.go.set()
+
+    found = await asyncio.gather(*waiting)
+
+    assert loads.names == ["a"]
+    assert all(split is found[0] for split in found)
+
+
+async def test_get_cancelled_caller_leaves_the_load_to_the_others() -> None:
+    cache, loads = SplitCache(capacity=2), Loads()
+    first = asyncio.create_task(cache.get(key("a"), loads.of("a")))
+    second = asyncio.create_task(cache.get(key("a"), loads.of("a")))
+    await asyncio.to_thread(loads.started.wait, 10)
+    first.cancel()
+    loads.go.set()
+
+    assert (await second).num_rows == 0
+    assert loads.names == ["a"]
+
+
+async def test_get_failed_load_is_tried_again() -> None:
+    cache, loads = SplitCache(capacity=2), Loads()
+    loads.go.set()
+
+    def fail() -> TokenisedRows:
+        raise OSError("disk is gone")
+
+    with pytest.raises(OSError, match="disk is gone"):
+        await cache.get(key("a"), fail)
+    await cache.get(key("a"), loads.of("a"))
+
+    assert loads.names == ["a"]
+
+
+async def test_get_over_capacity_forgets_the_split_used_longest_ago() -> None:
+    cache, loads = SplitCache(capacity=2), Loads()
+    loads.go.set()
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        await cache.get(key(name), loads.of(name))
+
+    assert loads.names == ["a", "b", "c", "b"]

@@ -1,0 +1,73 @@
+"""Facts about a job's data, and the refusals before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from dataloader_svc.corpus import check_allowed
+from dataloader_svc.errors import DataFileError, SpecError
+from dataloader_svc.facts import inspect_data
+from dataloader_svc.splits import SplitName
+from tests.data_jobs import minilm, settings, write_sst2
+
+
+def test_inspect_data_demo_tells_splits_labels_and_steps() -> None:
+    facts = inspect_data(settings({"train.global_batch_size": 64, "train.epochs": 2, "eval.batch_size": 30}))
+
+    assert [(split.name, split.num_rows, split.labelled, split.evaluation_steps) for split in facts.splits] == [
+        (SplitName.TRAIN, 2000, True, 67),
+        (SplitName.VALIDATION, 400, True, 14),
+        (SplitName.TEST, 200, False, 7),
+    ]
+    assert facts.labels == ("negative", "positive")
+    assert (facts.vocabulary_size, facts.pad_token_id) == (96, 0)
+    assert (facts.steps_per_epoch, facts.total_steps) == (32, 64)
+
+
+def test_inspect_data_counts_rows_after_max_train_rows(tmp_path: Path) -> None:
+    write_sst2(tmp_path, [(f"row {index}", 0) for index in range(20)])
+    folders = {"data.task": "sst2", "data.source": str(tmp_path), "data.tokenizer": str(minilm())}
+
+    facts = inspect_data(settings({**folders, "data.max_train_rows": 9, "train.global_batch_size": 4}))
+
+    assert [(split.name, split.num_rows) for split in facts.splits] == [(SplitName.TRAIN, 9)]
+    assert (facts.steps_per_epoch, facts.total_steps) == (3, 9)
+
+
+def test_inspect_data_training_split_without_rows_is_refused(tmp_path: Path) -> None:
+    write_sst2(tmp_path, [])
+
+    with pytest.raises(DataFileError, match="task sst2: the training split has no rows"):
+        inspect_data(settings({"data.task": "sst2", "data.source": str(tmp_path), "data.tokenizer": str(minilm())}))
+
+
+def test_inspect_data_drop_last_of_every_row_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"2000 rows, train\.global_batch_size is 2001"):
+        inspect_data(settings({"data.drop_last": True, "train.global_batch_size": 2001}))
+
+
+def test_inspect_data_more_steps_than_the_wire_can_number_is_refused() -> None:
+    with pytest.raises(SpecError, match="would take 135291469761 steps"):
+        inspect_data(settings({"train.epochs": 2**31 - 1}))
+
+
+def test_inspect_data_max_length_below_the_special_tokens_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"data\.max_length is 2, need at least 3"):
+        inspect_data(settings({"data.max_length": 2}))
+
+
+@pytest.mark.parametrize("key", ["data.source", "data.tokenizer"])
+def test_check_allowed_path_outside_the_roots_is_refused(tmp_path: Path, key: str) -> None:
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    allowed.mkdir()
+    (allowed / "link").symlink_to(other)
+    paths = {"data.source": str(allowed / "rows"), "data.tokenizer": str(allowed / "model")}
+
+    check_allowed(settings({"data.task": "sst2", **paths}), [tmp_path / "x", allowed])
+    for outside in (str(other), str(allowed / ".." / "other"), str(allowed / "link")):
+        with pytest.raises(SpecError, match=f"{key} is .*, which is under no --allow-root"):
+            check_allowed(settings({"data.task": "sst2", **paths, key: outside}), [allowed])
+
+
+def test_check_allowed_demo_needs_no_root() -> None:
+    check_allowed(settings(), [])

@@ -1,0 +1,160 @@
+"""Files in the GLUE layout."""
+
+import socket
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from dataloader_svc.corpus import find_splits, read_rows
+from dataloader_svc.errors import DataFileError, RequestError
+from dataloader_svc.settings import DataSettings
+from dataloader_svc.splits import SplitName
+from dataloader_svc.tokens import open_tokenizer
+from tests.data_jobs import minilm, real_glue, settings, write_sst2
+
+MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+
+
+def sst2(source: Path, changes: dict[str, object] | None = None) -> DataSettings:
+    return settings(
+        {"data.task": "sst2", "data.source": str(source), "data.tokenizer": str(minilm()), **(changes or {})}
+    )
+
+
+def mrpc(source: Path) -> DataSettings:
+    return settings({"data.task": "mrpc", "data.source": str(source), "data.tokenizer": str(minilm())})
+
+
+def write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.mark.real_glue
+@pytest.mark.parametrize(
+    ("task", "counts"),
+    [("sst2", (67_349, 872, 1_821)), ("mrpc", (3_667, 408, 1_725))],  # as the files' own README counts them
+)
+def test_read_rows_real_files_have_the_counted_rows(task: str, counts: tuple[int, ...]) -> None:
+    job = settings({"data.task": task, "data.source": str(real_glue()), "data.tokenizer": str(minilm())})
+
+    found = {split: read_rows(job, split) for split in SplitName}
+
+    assert tuple(len(rows) for rows in found.values()) == counts
+    assert [rows.labels is not None for rows in found.values()] == [True, True, False]
+    assert all((rows.second is not None) == (task == "mrpc") for rows in found.values())
+    assert set(found[SplitName.TRAIN].labels or ()) == {0, 1}
+
+
+@pytest.mark.real_glue
+def test_read_rows_real_mrpc_keeps_quotes_and_columns_apart() -> None:
+    rows = read_rows(mrpc(real_glue()), SplitName.TRAIN)
+
+    assert rows.first[0].startswith('Amrozi accused his brother , whom he called " the witness " ,')
+    assert rows.second is not None
+    assert rows.second[0].startswith('Referring to him as only " the witness " ,')
+    assert rows.labels is not None
+    assert rows.labels[:3] == (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'sentence\tlabel\n"half a quote\t1\nplain\t0\n',
+        b'\xef\xbb\xbfsentence\tlabel\r\n"half a quote\t1\r\nplain\t0\r\n',
+        b'label\tsentence\n1\t"half a quote\n0\tplain',
+    ],
+    ids=["plain", "bom and crlf", "other column order, no last newline"],
+)
+def test_read_rows_any_writing_of_a_file_gives_the_same_rows(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "SST-2" / "train.tsv", content)
+
+    rows = read_rows(sst2(tmp_path), SplitName.TRAIN)
+
+    assert rows.first == ('"half a quote', "plain")
+    assert rows.labels == (1, 0)
+
+
+def test_read_rows_unicode_line_separator_does_not_end_a_row(tmp_path: Path) -> None:
+    write_sst2(tmp_path, [("one\u2028row \x0b here\x85", 1)])
+
+    assert read_rows(sst2(tmp_path), SplitName.TRAIN).first == ("one\u2028row \x0b here\x85",)
+
+
+def test_read_rows_test_split_has_no_labels(tmp_path: Path) -> None:
+    write_sst2(tmp_path, [("a", 0)])
+    write(tmp_path / "SST-2" / "test.tsv", b"index\tsentence\n0\tfirst\n1\tsecond\n")
+
+    rows = read_rows(sst2(tmp_path), SplitName.TEST)
+
+    assert (rows.first, rows.labels) == (("first", "second"), None)
+
+
+def test_read_rows_max_train_rows_cuts_the_training_split_only(tmp_path: Path) -> None:
+    rows = [(f"row {index}", index % 2) for index in range(5)]
+    write_sst2(tmp_path, rows)
+    write_sst2(tmp_path, rows, split="dev")
+    job = sst2(tmp_path, {"data.max_train_rows": 3})
+
+    assert read_rows(job, SplitName.TRAIN).first == ("row 0", "row 1", "row 2")
+    assert len(read_rows(job, SplitName.VALIDATION)) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"sentence\tlabel\na\t1\nb\n", r"train\.tsv line 3 has 1 fields, its header names 2"),
+        (b"sentence\tlabel\na\t1\t0\n", r"train\.tsv line 2 has 3 fields, its header names 2"),
+        (b"sentence\tlabel\na\t1\n\nb\t0\n", r"train\.tsv line 3 has 1 fields"),
+        (b"sentence\tlabel\na\t1\nb\tpositive\n", r"train\.tsv line 3 has 'positive' in column 'label', need one of"),
+        (b"sentence\tlabel\na\t-1\n", r"train\.tsv line 2 has '-1' in column 'label'"),
+        (b"text\tlabel\na\t1\n", r"train\.tsv has no column 'sentence'; its header names 'text', 'label'"),
+        (b"sentence\na\n", r"train\.tsv has no column 'label'"),
+        (b"", r"train\.tsv is empty"),
+        (b"sentence\tlabel\n\xff\t1\n", r"train\.tsv is not UTF-8: byte 15"),
+    ],
+)
+def test_read_rows_broken_file_is_refused_by_place(tmp_path: Path, content: bytes, message: str) -> None:
+    write(tmp_path / "SST-2" / "train.tsv", content)
+
+    with pytest.raises(DataFileError, match=message) as raised:
+        read_rows(sst2(tmp_path), SplitName.TRAIN)
+    assert str(tmp_path) in str(raised.value)
+
+
+def test_find_splits_missing_folder_names_the_task_and_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match="task mrpc: there is no folder") as raised:
+        find_splits(mrpc(tmp_path / "nowhere"))
+    assert str(tmp_path / "nowhere" / "MRPC") in str(raised.value)
+
+
+def test_find_splits_missing_training_file_names_it(tmp_path: Path) -> None:
+    write(tmp_path / "MRPC" / "dev.tsv", f"{MRPC_HEADER}\n".encode())
+
+    with pytest.raises(DataFileError, match=r"task mrpc: there is no file train\.tsv in"):
+        find_splits(mrpc(tmp_path))
+
+
+def test_read_rows_split_without_file_lists_those_there_are(tmp_path: Path) -> None:
+    write_sst2(tmp_path, [("a", 0)])
+
+    with pytest.raises(RequestError, match="task sst2 has no split validation; it has train"):
+        read_rows(sst2(tmp_path), SplitName.VALIDATION)
+
+
+def test_read_rows_and_tokenise_attempt_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("a connection was attempted")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    write_sst2(tmp_path, [("a fine film", 1)])
+    job = sst2(tmp_path)
+
+    rows = open_tokenizer(job.tokenizer).tokenise(
+        read_rows(job, SplitName.TRAIN),
+        max_length=16,
+    )
+
+    assert rows.num_rows == 1
