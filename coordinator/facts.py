@@ -2,9 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -110,45 +110,64 @@ def local_facts(spec: JobSpec, *, time_limit_seconds: float = TIME_LIMIT_SECONDS
     Raises:
         SpecError: A program refuses the job, fails, or takes longer than the limit; with both programs' problems.
     """
-    programs = ((("stage_worker", "facts", "-"), "model"), (("dataloader_svc", "facts", "-"), "data"))
+    model = _Question("model", "stage_worker", workers_pb2.ModelFacts())
+    data = _Question("data", "dataloader_svc", data_pb2.DataFacts())
     text = to_json(spec)
-    model, data = workers_pb2.ModelFacts(), data_pb2.DataFacts()
     with ThreadPoolExecutor(max_workers=2) as pool:
-        asked = [
-            pool.submit(_ask, arguments, message, key=key, text=text, time_limit_seconds=time_limit_seconds)
-            for (arguments, key), message in zip(programs, (model, data), strict=True)
-        ]
-        problems = [problem for problem in (future.result() for future in asked) if problem is not None]
+        answers = [pool.submit(question.ask, text, time_limit_seconds) for question in (model, data)]
+        try:
+            problems = [problem for answer in answers if (problem := answer.result()) is not None]
+        finally:  # an interrupt ends the programs, which the pool would wait for
+            model.end()
+            data.end()
     if problems:
         raise SpecError(problems)
-    return ModelFacts.of(model), DataFacts.of(data)
+    return ModelFacts.of(model.facts), DataFacts.of(data.facts)
 
 
-def _ask(
-    arguments: Sequence[str], message: Message, *, key: str, text: str, time_limit_seconds: float
-) -> Problem | None:
-    """Fill ``message`` with what the program says; return what it refuses, if anything."""
-    command = [sys.executable, "-m", *arguments]
-    try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=time_limit_seconds, check=False
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class _Question(Generic[MessageT]):
+    """One run of a facts program."""
+
+    def __init__(self, key: str, program: str, facts: MessageT) -> None:
+        self.facts = facts
+        """Filled by `ask`."""
+        self._key, self._name = key, f"{program} facts"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", program, "facts", "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-    except subprocess.TimeoutExpired:
-        return Problem(key, f"`{' '.join(arguments)}` took longer than {time_limit_seconds:g} s and was ended")
-    if done.returncode != 0:
-        return Problem(key, _refusal(done, arguments))
-    try:
-        json_format.Parse(done.stdout, message, ignore_unknown_fields=True)
-    except json_format.ParseError as error:
-        return Problem(key, f"`{' '.join(arguments)}` did not print facts: {error}")
-    return None
 
+    def ask(self, text: str, time_limit_seconds: float) -> Problem | None:
+        """Give the program the spec, wait for its answer; return what it refuses, if anything."""
+        try:
+            output, complaints = self._process.communicate(text, timeout=time_limit_seconds)
+        except subprocess.TimeoutExpired:
+            self.end()
+            return Problem(self._key, f"`{self._name}` took longer than {time_limit_seconds:g} s and was ended")
+        if self._process.returncode != 0:
+            return Problem(self._key, self._refusal(complaints))
+        try:
+            json_format.Parse(output, self.facts, ignore_unknown_fields=True)
+        except json_format.ParseError as error:
+            return Problem(self._key, f"`{self._name}` did not print facts: {error}")
+        return None
 
-def _refusal(done: "subprocess.CompletedProcess[str]", arguments: Sequence[str]) -> str:
-    """Return the text of the program's last ``error:`` line, or how it ended and its last words."""
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    errors = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
-    if errors:
-        return errors[-1]
-    last = f": {lines[-1]}" if lines else ""
-    return f"`{' '.join(arguments)}` ended with exit code {done.returncode}{last}"
+    def end(self) -> None:
+        """End the program if it still runs."""
+        self._process.kill()
+        self._process.wait()
+
+    def _refusal(self, complaints: str) -> str:
+        """Return the text of the program's last ``error:`` line, or how it ended and its last words."""
+        lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+        errors = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
+        if errors:
+            return errors[-1]
+        last = f": {lines[-1]}" if lines else ""
+        return f"`{self._name}` ended with exit code {self._process.returncode}{last}"

@@ -44,7 +44,7 @@ class DataSection(Section):
     """Folder in the official GLUE layout (SOURCE/SST-2/train.tsv), or hub; not used by demo."""
     tokenizer: Place | None = None
     """Folder or Hub id of the tokenizer; null: that of model.pretrained, for demo a built-in one."""
-    max_length: Annotated[int, Field(ge=4, le=2**20)] = 128
+    max_length: Size = 128
     """Tokens that a row is cut to, special tokens included."""
     padding: choices.Padding = choices.Padding.LONGEST
     """What the rows of a microbatch are padded to."""

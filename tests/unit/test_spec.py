@@ -167,7 +167,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
             "model": {"config": config, "attention": draw(st.sampled_from(["sdpa", "eager"]))},
             "data": {
                 "task": "demo",
-                "max_length": draw(st.integers(4, 512)),
+                "max_length": draw(st.integers(1, 512)),
                 "padding": draw(st.sampled_from(["longest", "max_length"])),
                 "shuffle": draw(st.booleans()),
                 "max_train_rows": draw(st.none() | st.integers(1, 10**6)),

@@ -68,7 +68,7 @@ def test_spec_that_the_refusals_start_from_is_good() -> None:
         # out of range
         ("parallel__pp", 0, "is 0, needs an integer from 1 to 4096"),
         ("parallel__dp", -1, "is -1, needs an integer from 1 to 4096"),
-        ("data__max_length", 3, "is 3, needs an integer from 4 to 1048576"),
+        ("data__max_length", 0, "is 0, needs an integer from 1 to 2147483647"),
         ("train__epochs", 0, "is 0, needs an integer from 1 to 2147483647, or null"),
         ("train__max_steps", 0, "is 0, needs an integer from 1 to 2147483647, or null"),
         ("train__global_batch_size", 0, "is 0, needs an integer from 1 to 16777216"),

@@ -1,0 +1,152 @@
+"""Whether a job fits its model and its data (cases H07, H63, H66)."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.facts import DataFacts, ModelFacts, Split
+from coordinator.spec import JobSpec, parse_spec
+from coordinator.validation import check_facts
+
+MODEL = ModelFacts(
+    model_type="bert",
+    num_layers=4,
+    hidden_size=16,
+    max_positions=32,
+    vocabulary_size=96,
+    token_types=2,
+    labels=(),
+)
+TRAIN = Split(name="train", num_rows=100, labelled=True, num_steps=2)
+VALIDATION = Split(name="validation", num_rows=20, labelled=True, num_steps=1)
+DATA = DataFacts(
+    splits=(TRAIN, VALIDATION, Split(name="test", num_rows=9, labelled=False, num_steps=1)),
+    labels=("no", "yes"),
+    num_labels=2,
+    vocabulary_size=96,
+    pad_token_id=0,
+    steps_per_epoch=4,
+    total_steps=12,
+)
+
+
+def job(*, data: dict[str, object] | None = None, **sections: dict[str, object]) -> JobSpec:
+    rows = {"task": "demo", "max_length": 32, **(data or {})}
+    return parse_spec({"name": "a", "model": {"config": {"model_type": "bert"}}, "data": rows, **sections})
+
+
+def problems(spec: JobSpec, *, model: ModelFacts = MODEL, data: DataFacts = DATA) -> list[str]:
+    return [str(problem) for problem in check_facts(spec, model, data)]
+
+
+@pytest.mark.parametrize("pp", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_microbatches", [1, 2, 3, 8])
+def test_job_that_fits_has_no_problem_even_with_fewer_microbatches_than_stages(pp: int, num_microbatches: int) -> None:
+    assert problems(job(parallel={"pp": pp}, schedule={"num_microbatches": num_microbatches})) == []
+
+
+def test_job_with_more_stages_than_layers_is_refused() -> None:
+    assert problems(job(parallel={"pp": 5})) == [
+        "parallel.pp: is 5, but the model has 4 layers and every stage needs one; needs at most 4"
+    ]
+
+
+def test_job_with_rows_longer_than_the_positions_is_refused_with_both_numbers() -> None:
+    assert problems(job(data={"max_length": 64})) == [
+        "data.max_length: is 64, but the model has 32 positions; needs at most 32"
+    ]
+
+
+def test_job_whose_tokenizer_is_larger_than_the_embedding_table_is_refused() -> None:
+    (problem,) = problems(job(), data=replace(DATA, vocabulary_size=97))
+    assert problem.startswith("data.tokenizer: has 97 entries, but the model's embedding table has 96 rows; needs ")
+
+
+def test_job_whose_model_takes_its_vocabulary_from_the_tokenizer_has_no_problem() -> None:
+    assert problems(job(), model=replace(MODEL, vocabulary_size=0)) == []
+
+
+def test_job_whose_model_has_a_head_for_other_labels_is_refused() -> None:
+    (problem,) = problems(job(), model=replace(MODEL, labels=("a", "b", "c")))
+    assert problem.startswith("model: has a head for 3 labels (a, b, c), but task demo needs 2 outputs; needs ")
+
+
+def test_job_whose_model_has_a_head_for_as_many_labels_has_no_problem() -> None:
+    assert problems(job(), model=replace(MODEL, labels=("LABEL_0", "LABEL_1"))) == []
+
+
+def test_job_without_a_train_split_is_refused() -> None:
+    assert problems(job(), data=replace(DATA, splits=(VALIDATION,))) == [
+        "data.task: is demo, which has no train split; needs labelled rows to train on"
+    ]
+
+
+def test_job_with_an_unlabelled_train_split_is_refused() -> None:
+    assert problems(job(), data=replace(DATA, splits=(replace(TRAIN, labelled=False), VALIDATION))) == [
+        "data.task: is demo, which has a train split without labels; needs labelled rows to train on"
+    ]
+
+
+def test_job_without_train_rows_is_refused() -> None:
+    data = replace(DATA, splits=(replace(TRAIN, num_rows=0), VALIDATION), steps_per_epoch=0)
+    assert problems(job(), data=data) == ["data.source: has no row in the train split; needs rows to train on"]
+
+
+def test_job_that_leaves_all_its_rows_out_is_refused() -> None:
+    data = replace(DATA, splits=(replace(TRAIN, num_rows=31), VALIDATION), steps_per_epoch=0)
+    (problem,) = problems(job(data={"drop_last": True}), data=data)
+    assert problem.startswith("train.global_batch_size: is 32, but the train split has 31 rows and data.drop_last")
+
+
+def test_job_with_more_microbatches_than_the_train_rows_fill_is_refused_with_the_most_that_fit() -> None:
+    data = replace(DATA, splits=(replace(TRAIN, num_rows=15), VALIDATION), steps_per_epoch=1)
+    assert problems(job(parallel={"dp": 2}), data=data) == [
+        "schedule.num_microbatches: is 8, but the train split has only 15 rows "
+        "for 2 replicas x 1 accumulation slices; needs at most 7"
+    ]
+
+
+def test_job_with_fewer_train_rows_than_replicas_is_refused_with_the_rows_that_it_needs() -> None:
+    data = replace(DATA, splits=(replace(TRAIN, num_rows=3), VALIDATION), steps_per_epoch=1)
+    (problem,) = problems(job(parallel={"dp": 4}), data=data)
+    assert problem.endswith("only 3 rows for 4 replicas x 1 accumulation slices; needs at least 4 rows")
+
+
+def test_job_whose_last_batch_alone_is_short_has_no_problem() -> None:
+    data = replace(DATA, splits=(replace(TRAIN, num_rows=33), VALIDATION), steps_per_epoch=2)
+    assert problems(job(), data=data) == []
+
+
+@pytest.mark.parametrize(
+    ("splits", "lack"),
+    [
+        ((TRAIN,), "is not there"),
+        ((TRAIN, replace(VALIDATION, labelled=False)), "has no labelled rows"),
+        ((TRAIN, replace(VALIDATION, num_rows=0)), "has no labelled rows"),
+    ],
+)
+def test_job_that_evaluates_on_a_split_it_lacks_is_refused(splits: tuple[Split, ...], lack: str) -> None:
+    assert problems(job(), data=replace(DATA, splits=splits)) == [
+        f"eval.at_end: asks for an evaluation, but the validation split {lack}; provide it, or set eval.at_end: false"
+    ]
+
+
+def test_job_that_evaluates_while_training_on_a_split_it_lacks_is_refused() -> None:
+    (problem,) = problems(job(eval={"at_end": False, "every_steps": 5}), data=replace(DATA, splits=(TRAIN,)))
+    assert problem.endswith("provide it, or set eval.every_steps: null")
+
+
+def test_job_that_never_evaluates_needs_no_validation_split() -> None:
+    assert problems(job(eval={"at_end": False}), data=replace(DATA, splits=(TRAIN,))) == []
+
+
+def test_job_with_several_problems_tells_them_all() -> None:
+    spec = job(parallel={"pp": 5}, data={"max_length": 64})
+    found = problems(spec, data=replace(DATA, splits=(), vocabulary_size=200))
+    assert [problem.split(":")[0] for problem in found] == [
+        "parallel.pp",
+        "data.max_length",
+        "data.tokenizer",
+        "data.task",
+        "eval.at_end",
+    ]
