@@ -1,95 +1,18 @@
 """The data service over a real socket."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
-from takt.rpc.client import aio_channel
-from takt.rpc.server import serve
 from takt.v1 import data_pb2 as pb
-from takt.v1.data_pb2_grpc import DataServiceStub, add_DataServiceServicer_to_server
+from takt.v1.data_pb2_grpc import DataServiceStub
 
-from dataloader_svc.metrics import DataMetrics
-from dataloader_svc.servicer import SERVICE_NAME, STATUS, DataServicer
-from dataloader_svc.store import Datasets
 from dataloader_svc.tokens import open_tokenizer
+from tests.data_calls import ALL, WORDS, Service, add_job, describe, read, sst2
 from tests.data_jobs import minilm, real_glue, spec_json, write_sst2
-
-ALL = ("input_ids", "token_type_ids", "attention_mask", "labels")
-WORDS = ("the", "plot", "was", "never", "dull", "this", "time", "film", "good", "music")
-
-Service = Callable[..., AbstractAsyncContextManager[DataServiceStub]]
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    """Return an empty state folder."""
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    """Return a folder with a built-in tokenizer and 11 training and 10 validation rows, of many lengths."""
-    lengths = [3, 9, 1, 6, 2, 8, 4, 10, 5, 7, 1]
-    sentences = [(" ".join(WORDS[-length:]), length % 2) for length in lengths]
-    write_sst2(tmp_path, sentences)
-    write_sst2(tmp_path, sentences[:10], split="dev")
-    (tmp_path / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tthe plot\n")
-    open_tokenizer(None).save(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def service(state: Path) -> Service:
-    """Return what starts a service over the state folder and hands out a client."""
-
-    @asynccontextmanager
-    async def start(
-        *, roots: Iterable[Path] = (Path("/"),), registry: CollectorRegistry | None = None
-    ) -> AsyncIterator[DataServiceStub]:
-        metrics = DataMetrics(registry or CollectorRegistry())
-        servicer = DataServicer(Datasets(state_dir=state, roots=tuple(roots), metrics=metrics))
-
-        def add(server: grpc.aio.Server) -> None:
-            add_DataServiceServicer_to_server(servicer, server)
-
-        server = await serve("127.0.0.1:0", add=add, services=[SERVICE_NAME], status=STATUS)
-        try:
-            async with aio_channel(server.address) as channel:
-                yield DataServiceStub(channel)
-        finally:
-            await server.stop(0)
-
-    return start
-
-
-def add_job(state: Path, job: str, changes: Mapping[str, Any] | None = None) -> None:
-    path = state / "jobs" / job / "spec.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(spec_json(changes))
-
-
-def sst2(folder: Path, **changes: Any) -> dict[str, Any]:
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return {"data.task": "sst2", "data.source": str(folder), "data.tokenizer": str(folder), **dotted}
-
-
-async def read(stub: DataServiceStub, job: str, step: int, **changes: Any) -> list[pb.ReadStepResponse]:
-    fields = {"phase": pb.PHASE_TRAIN, "split": "train", "dp_rank": 0, "columns": ALL, **changes}
-    return [answer async for answer in stub.ReadStep(pb.ReadStepRequest(job=job, step=step, **fields), timeout=20)]
-
-
-async def describe(stub: DataServiceStub, job: str, first: int, count: int, **changes: Any) -> list[pb.StepDescription]:
-    fields = {"phase": pb.PHASE_TRAIN, "split": "train", **changes}
-    request = pb.DescribeStepsRequest(job=job, first=first, count=count, **fields)
-    return list((await stub.DescribeSteps(request, timeout=20)).steps)
 
 
 def values(column: pb.Column) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -303,74 +226,6 @@ async def test_inspect_data_real_facts(service: Service) -> None:
     assert (response.facts.steps_per_epoch, response.facts.total_steps) == (115, 345)
 
 
-async def test_inspect_data_wrong_task_is_invalid(service: Service) -> None:
-    async with service() as stub:
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.InspectData(pb.InspectDataRequest(spec_json=spec_json({"data.task": "cola"})), timeout=5)
-
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert raised.value.details() == "data.task is 'cola', which is not built; the tasks that are: demo, mrpc, sst2"
-
-
-async def test_paths_outside_the_allowed_roots_are_refused_by_every_call(
-    service: Service, state: Path, rows: Path
-) -> None:
-    add_job(state, "job", sst2(rows))
-
-    async with service(roots=[rows / "elsewhere"]) as stub:
-        for call in (
-            stub.InspectData(pb.InspectDataRequest(spec_json=spec_json(sst2(rows))), timeout=5),
-            describe(stub, "job", 1, 1),
-            read(stub, "job", 1),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError, match="under no --allow-root") as raised:
-                await call
-            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "message"),
-    [
-        ({"job": "other"}, grpc.StatusCode.NOT_FOUND, "job other has no spec.json in"),
-        ({"job": "../job"}, grpc.StatusCode.INVALID_ARGUMENT, "job is '../job', need letters"),
-        ({"job": ""}, grpc.StatusCode.INVALID_ARGUMENT, "job is '', need letters"),
-        ({"job": "j" * 64}, grpc.StatusCode.INVALID_ARGUMENT, "at most 63"),
-        ({"job": "link"}, grpc.StatusCode.INVALID_ARGUMENT, "job link: its spec.json lies outside"),
-        ({"step": 0}, grpc.StatusCode.OUT_OF_RANGE, "step is 0, steps count from 1"),
-        ({"step": 4}, grpc.StatusCode.OUT_OF_RANGE, "step is 4, the phase has 3 steps"),
-        ({"dp_rank": 1}, grpc.StatusCode.INVALID_ARGUMENT, "dp_rank is 1, the job has 1 replicas"),
-        ({"columns": []}, grpc.StatusCode.INVALID_ARGUMENT, "need at least one, each once"),
-        ({"columns": ["labels", "labels"]}, grpc.StatusCode.INVALID_ARGUMENT, "need at least one, each once"),
-        ({"columns": ["position_ids"]}, grpc.StatusCode.INVALID_ARGUMENT, "need some of input_ids"),
-        ({"phase": pb.PHASE_UNSPECIFIED}, grpc.StatusCode.INVALID_ARGUMENT, "phase is 0, need PHASE_TRAIN"),
-        ({"split": "validation"}, grpc.StatusCode.INVALID_ARGUMENT, "steps that train read the split train"),
-        (
-            {"phase": pb.PHASE_EVALUATE, "split": "dev"},
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "split is 'dev', need one of train, validation, test",
-        ),
-        (
-            {"phase": pb.PHASE_EVALUATE, "split": "test"},
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "column 'labels' was asked for, but the split has no labels",
-        ),
-    ],
-)
-async def test_read_step_that_does_not_fit_the_job_is_refused(
-    service: Service, state: Path, rows: Path, changes: dict[str, Any], code: grpc.StatusCode, message: str
-) -> None:
-    add_job(state, "job", sst2(rows))
-    (rows / "spec.json").write_text(spec_json())
-    (state / "jobs" / "link").symlink_to(rows)
-
-    async with service() as stub:
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await read(stub, **{"job": "job", "step": 1, **changes})
-
-    assert raised.value.code() is code
-    assert message in (raised.value.details() or "")
-
-
 async def test_describe_steps_past_the_end_are_left_out(service: Service, state: Path, rows: Path) -> None:
     add_job(state, "job", sst2(rows))
 
@@ -378,17 +233,6 @@ async def test_describe_steps_past_the_end_are_left_out(service: Service, state:
         found = [[step.step for step in await describe(stub, "job", first, 3)] for first in (1, 2, 4)]
 
     assert found == [[1, 2, 3], [2, 3], []]
-
-
-@pytest.mark.parametrize(("first", "count"), [(0, 1), (1, 1025)])
-async def test_describe_steps_wrong_numbers_are_refused(
-    service: Service, state: Path, rows: Path, first: int, count: int
-) -> None:
-    add_job(state, "job", sst2(rows))
-
-    async with service() as stub:
-        with pytest.raises(grpc.aio.AioRpcError, match=f"first is {first} and count is {count}"):
-            await describe(stub, "job", first, count)
 
 
 async def test_read_step_counts_microbatches_and_their_time(service: Service, state: Path, rows: Path) -> None:
