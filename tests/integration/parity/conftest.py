@@ -1,0 +1,73 @@
+"""The warm worker processes that all parity tests share."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.local_case import LocalCase, LocalStep
+from benchmarks.local_pool import CaseResult, LocalPool
+from tests.integration.parity.reference import TINY, Reference, save_tiny_model, train_whole
+
+Run = Callable[[LocalCase], CaseResult]
+Train = Callable[[LocalCase], Reference]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Compute the reference with as many threads as the workers; the count is part of the numbers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[LocalPool]:
+    """Return four worker processes, imports done."""
+    with LocalPool(4) as pool:
+        pool.run(LocalCase(model=TINY, pp=4, steps=(LocalStep((4, 5)),)), limit_seconds=150)
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def run(pool: LocalPool) -> Run:
+    """Return a function that runs a case, each only once a session."""
+    done: dict[str, CaseResult] = {}
+
+    def run(case: LocalCase) -> CaseResult:
+        key = case.to_json()
+        if key not in done:
+            done[key] = pool.run(case)
+        return done[key]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def train() -> Train:
+    """Return a function that trains a case in this process, each only once a session, whatever its layout."""
+    done: dict[tuple[object, ...], Reference] = {}
+
+    def train(case: LocalCase) -> Reference:
+        key = (case.folder, case.steps, case.optimizer, case.max_grad_norm, case.attention, case.seed)
+        if key not in done:
+            done[key] = train_whole(case)
+        return done[key]
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a folder with a tiny BERT, no dropout."""
+    folder = tmp_path_factory.mktemp("tiny")
+    save_tiny_model(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for the whole session."""
+    return tmp_path_factory.mktemp("parity")
