@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from takt.v1 import jobs_pb2 as pb
 
-from coordinator.cli.client import CallError, JobClient
+from coordinator.cli.client import CallError
 from coordinator.cli.documents import state_name
 from coordinator.cli.exits import CliError, ExitCode
 
@@ -19,6 +20,14 @@ EXIT_CODES: Mapping[pb.JobState, ExitCode] = {
 POLL_SECONDS = 0.5
 ABSENCE_SECONDS = 60.0
 """How long a coordinator may be away, for instance to restart, before waiting for it is given up."""
+
+
+class JobReader(Protocol):
+    """Who is asked: a `JobClient`."""
+
+    def job(self, job_id: str) -> pb.Job:
+        """Return one job, or raise `CallError`."""
+
 
 Pause = Callable[[float], object]
 """Waits that many seconds, or less."""
@@ -35,7 +44,7 @@ def outcome_line(job: pb.Job) -> str:
 
 
 def watch(
-    client: JobClient,
+    reader: JobReader,
     job_id: str,
     *,
     on_change: Callable[[pb.Job], None],
@@ -54,7 +63,7 @@ def watch(
     began = last_answer = now()
     while True:
         try:
-            job = client.job(job_id)
+            job = reader.job(job_id)
         except CallError as error:
             if not error.is_passing or now() - last_answer > ABSENCE_SECONDS:
                 raise

@@ -1,7 +1,8 @@
 """A plan and its prediction, as a JSON record and as text."""
 
+import math
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import pairwise
 from typing import Any
 
 from coordinator.schedule.plan import Plan, num_commands
@@ -49,25 +50,25 @@ def _microbatches(plan: Plan) -> str:
 def fold(grid: str, *, width: int) -> str:
     """Return a drawn grid in panels of at most ``width`` columns, one below the other.
 
-    Every panel repeats the heads before the bar; a panel ends where no line has a cell cut.
+    Every panel repeats the heads before the bar and ends between two cells; an action that is longer than
+    one cell may go on in the next panel.
     """
-    heads, _, _ = zip(*(line.partition(_SEPARATOR) for line in grid.splitlines()), strict=True)
-    rows = [line.partition(_SEPARATOR)[2] for line in grid.splitlines()]
-    room = max(1, width - max(map(len, heads)) - len(_SEPARATOR))
-    panels = []
-    while any(rows):
-        cut = _cut(rows, room)
-        panels.append(
-            "".join(f"{head}{_SEPARATOR}{row[:cut]}".rstrip() + "\n" for head, row in zip(heads, rows, strict=True))
+    heads, _, rows = zip(*(line.partition(_SEPARATOR) for line in grid.splitlines()), strict=True)
+    cell = _cell_width(rows)
+    room = width - max(map(len, heads)) - len(_SEPARATOR)
+    longest = max(map(len, rows))
+    step = longest if longest <= room else max(cell, room // cell * cell)
+    panels = [
+        "".join(
+            f"{head}{_SEPARATOR}{row[start : start + step]}".rstrip() + "\n"
+            for head, row in zip(heads, rows, strict=True)
         )
-        rows = [row[cut:] for row in rows]
+        for start in range(0, longest, step)
+    ]
     return "\n".join(panels)
 
 
-def _cut(rows: Sequence[str], room: int) -> int:
-    """Return the last column up to ``room`` before which every row has a blank; ``room`` where none has."""
-    longest = max(map(len, rows))
-    if longest <= room:
-        return longest
-    blank = [all(cell == " " for cell in column) for column in zip_longest(*rows, fillvalue=" ")]
-    return next((cut for cut in range(room, 0, -1) if blank[cut - 1]), room)
+def _cell_width(rows: Sequence[str]) -> int:
+    """Return the columns of one cell: whatever begins after a blank begins at a multiple of it."""
+    starts = {at for row in rows for at, (before, char) in enumerate(pairwise(f" {row}")) if before == " " != char}
+    return math.gcd(*starts) or max(map(len, rows))

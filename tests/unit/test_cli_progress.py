@@ -1,0 +1,120 @@
+"""Progress and summary of `takt run` as text."""
+
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+from takt.v1 import jobs_pb2 as pb
+
+from coordinator.cli.progress import BarProgress, LineProgress
+from coordinator.cli.summary import summary_lines
+from coordinator.cli.tables import duration
+
+
+def running(step: int) -> pb.Job:
+    return pb.Job(
+        id="j",
+        state=pb.JOB_STATE_RUNNING,
+        reason="2 workers are ready",
+        step=step,
+        total_steps=200,
+        loss=0.69314,
+        examples_per_second=42.14,
+        eta_seconds=65,
+    )
+
+
+def test_line_progress_prints_changes_of_state_at_once_and_steps_every_ten_seconds() -> None:
+    out, now = io.StringIO(), 0.0
+    progress = LineProgress(Console(file=out, width=60), now=lambda: now)
+    progress.show(pb.Job(state=pb.JOB_STATE_QUEUED, reason="waits for 2 slots"))
+    for now in (0.5, 1.0, 5.0, 10.4, 10.6, 12.0, 20.7):
+        progress.show(running(step=int(now * 10)))
+    assert out.getvalue().splitlines() == [
+        "QUEUED: waits for 2 slots",
+        "RUNNING: 2 workers are ready",
+        "RUNNING step 106/200, loss 0.6931, 42.1 examples/s, ETA 1m05s",
+        "RUNNING step 207/200, loss 0.6931, 42.1 examples/s, ETA 1m05s",
+    ]
+
+
+def test_bar_progress_fits_one_line_of_an_80_column_terminal() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None, legacy_windows=False)
+    progress = BarProgress(console)
+    progress.show(running(step=120))
+    progress.close()
+    lines = re.sub(r"\x1b\[[?\d]*\w", "", out.getvalue()).replace("\r", "\n").splitlines()
+    bars = [line for line in lines if "━" in line]
+    assert bars[-1].endswith("step 120/200 loss 0.6931 42.1 examples/s ETA 1m05s")
+    assert max(map(len, lines)) <= 80
+    assert "RUNNING: 2 workers are ready" in [line.rstrip() for line in lines]
+
+
+def test_duration_is_told_in_its_two_largest_units() -> None:
+    assert [duration(seconds) for seconds in (0.04, 59.9, 60, 125.4, 7380)] == [
+        "0.0s",
+        "59.9s",
+        "1m00s",
+        "2m05s",
+        "2h03m",
+    ]
+
+
+def test_summary_of_a_success_tells_loss_metrics_busy_shares_bound_and_files(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / "j"
+    folder.mkdir(parents=True)
+    (folder / "eval.jsonl").write_text(
+        '{"step": 200, "split": "validation", "examples": 872, "loss": 0.28731, "accuracy": 0.90123}\n'
+    )
+    job = pb.Job(
+        id="j",
+        state=pb.JOB_STATE_SUCCEEDED,
+        reason="all steps done",
+        step=200,
+        total_steps=200,
+        loss=0.3121,
+        started=100.0,
+        ended=183.0,
+        plan_bubble_fraction=0.25,
+        workers=[
+            pb.JobWorker(worker=0, stages=[0], busy_seconds=6, idle_seconds=4),
+            pb.JobWorker(worker=1, stages=[1], busy_seconds=7, idle_seconds=3),
+        ],
+    )
+    assert summary_lines(job, folder=folder) == [
+        "job j SUCCEEDED at step 200: all steps done",
+        "  steps       200/200 in 1m23s",
+        "  final loss  0.3121",
+        "  validation  accuracy 0.9012, loss 0.2873 (872 rows, after step 200)",
+        "  worker 0    stage 0: busy 60% (the plan's bound 75%)",
+        "  worker 1    stage 1: busy 70% (the plan's bound 75%)",
+        f"  files       {folder}",
+        f"  next        takt export j --state-dir {tmp_path} --out DIR",
+    ]
+
+
+def test_summary_of_a_failure_tells_place_exception_and_the_end_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "worker-1.log"
+    log.write_text("".join(f"line {number}\n" for number in range(100)))
+    job = pb.Job(
+        id="j",
+        state=pb.JOB_STATE_FAILED,
+        reason="worker 1 raised",
+        step=1,
+        error=pb.JobError(worker=1, stage=1, step=2, type="ValueError", message="boom", log="logs/worker-1.log"),
+    )
+    lines = summary_lines(job, folder=tmp_path)
+    assert "error: worker 1, stage 1, step 2: ValueError: boom" in lines
+    assert f"log: {log}, its last lines:" in lines
+    assert lines[-15:] == [f"  | line {number}" for number in range(85, 100)]
+
+
+def test_summary_of_an_undefined_metric_tells_why(tmp_path: Path) -> None:
+    (tmp_path / "eval.jsonl").write_text(
+        '{"step": 1, "split": "validation", "examples": 2, "loss": null, "f1": null, "reason": "one class only"}\n'
+    )
+    lines = summary_lines(pb.Job(id="j", state=pb.JOB_STATE_SUCCEEDED), folder=tmp_path)
+    assert "  validation  f1 undefined, loss undefined (2 rows, after step 1; undefined: one class only)" in lines
