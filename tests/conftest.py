@@ -1,4 +1,4 @@
-"""What all tests share: the real data, and the promise that no test leaves a process behind."""
+"""What all tests share: the promise that none leaves a process behind."""
 
 import os
 import time
@@ -8,17 +8,8 @@ from pathlib import Path
 
 import pytest
 
-REAL_GLUE = Path(__file__).resolve().parents[2] / "shared" / "data" / "glue"
 MARK = "TAKT_TEST_SESSION"
 PROC = Path("/proc")
-
-
-@pytest.fixture(scope="session")
-def real_glue() -> Path:
-    """Return the folder of real GLUE files, in the official layout; skip where there is none."""
-    if not REAL_GLUE.is_dir():
-        pytest.skip(f"no real GLUE files in {REAL_GLUE}")
-    return REAL_GLUE
 
 
 @pytest.fixture(scope="session", autouse=True)

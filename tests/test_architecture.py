@@ -6,7 +6,8 @@ Each rule is one test over the real sources, and one over a snippet that breaks 
 import re
 
 import pytest
-from architecture import (
+
+from tests.architecture import (
     MACHINE_PATH,
     ROOT,
     SERVICES,
