@@ -42,7 +42,7 @@ class HttpEndpoint:
             self._server = _Server(address, _handler(self._registry, self._ready))
         except OSError as error:
             raise listen_failure(self._listen, error) from error
-        threading.Thread(target=self._server.serve_forever, name="http-endpoint", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="http-endpoint", daemon=True).start()
         return address.at(self._server.server_port)
 
     def close(self) -> None:
