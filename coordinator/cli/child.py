@@ -25,7 +25,6 @@ class Child:
         self.log = log
         self._announced: queue.SimpleQueue[Announcement] = queue.SimpleQueue()
         self._announcement: Announcement | None = None
-        log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stderr:
             self._log_start = stderr.tell()
             self._process = subprocess.Popen(

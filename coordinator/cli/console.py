@@ -1,7 +1,6 @@
 """Where output goes: answers to stdout, remarks and errors to stderr."""
 
 import json
-import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 from rich.console import Console
 
 SCHEMA = "takt/v1"
-_PIPE_WIDTH = 200
-"""Columns of a table that no terminal shows; wide enough that scripts see no wrapped line."""
+_PIPE_WIDTH = 4096
+"""Columns where no terminal shows them: so many that scripts see one line for each row of a table."""
 
 
 def stdout() -> Console:
@@ -25,8 +24,8 @@ def stderr() -> Console:
 
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    width = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if not stream.isatty() else None
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width, soft_wrap=False)
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_line(text: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from takt.rpc.address import listen_failure, parse_listen
 
 from coordinator.cli import services
+from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.supervisor import Supervisor
 
 
@@ -41,8 +42,18 @@ def start_services(
 
 
 def new_log_dir(state_dir: Path) -> Path:
-    """Return where the service logs of this process go, a folder of its own."""
-    return state_dir / "services" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+    """Make and return the folder for the service logs of this process.
+
+    Raises:
+        CliError: the state folder cannot be written.
+    """
+    folder = state_dir / "services" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        message = f"--state-dir {state_dir} cannot be written: {error.strerror or error}; choose another folder"
+        raise CliError(ExitCode.INVALID, message) from error
+    return folder
 
 
 def refuse_port_in_use(listen: str) -> None:

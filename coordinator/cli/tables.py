@@ -18,6 +18,8 @@ _COLOURS = {
     pb.JOB_STATE_CANCELLING: "yellow",
     pb.JOB_STATE_RECOVERING: "yellow",
 }
+_FOLDED = frozenset({"REASON", "HOST", "JOB", "STAGES", "METRICS"})
+"""Columns that go on in the next line where the terminal is narrow; the others are short."""
 
 
 def state_text(state: pb.JobState) -> Text:
@@ -47,7 +49,7 @@ def plain_table(*columns: str) -> Table:
     """Return a table without lines, for terminals and for `awk` alike."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(column, no_wrap=column not in ("REASON", "STAGES"), overflow="fold")
+        table.add_column(column, no_wrap=column not in _FOLDED, overflow="fold")
     return table
 
 

@@ -60,9 +60,9 @@ def remarks() -> Remarks:
 def supervisor(tmp_path: Path, remarks: Remarks, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     (tmp_path / "fake_service.py").write_text(FAKE_SERVICE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    supervisor = Supervisor(
-        log_dir=tmp_path / "logs", pause=time.sleep, on_remark=remarks.append, should_stop=lambda: False
-    )
+    log_dir = tmp_path / "logs"
+    log_dir.mkdir()
+    supervisor = Supervisor(log_dir=log_dir, pause=time.sleep, on_remark=remarks.append, should_stop=lambda: False)
     yield supervisor
     supervisor.stop(grace_seconds=5, should_kill=lambda: False)
 
@@ -197,6 +197,7 @@ def test_services_end_when_the_process_that_holds_them_is_killed(tmp_path: Path,
         "time.sleep(600)\n"
     )
     import_path = os.pathsep.join([str(tmp_path), *sys.path])
+    (tmp_path / "held").mkdir()
     reader, writer = os.pipe()
     pid = os.posix_spawn(
         sys.executable,

@@ -15,8 +15,8 @@ from coordinator.schedule.plan import Plan, Schedule, make_plan
 from coordinator.schedule.simulate import Costs, simulate
 from coordinator.schedule.text import to_csv
 
-JobFile = Annotated[Path | None, typer.Argument(metavar="[JOB.yaml]", help="Plan of this job, from the file alone.")]
-ScheduleName = Annotated[str | None, typer.Option("--schedule", metavar="NAME", help=", ".join(Schedule) + ".")]
+JobFile = Annotated[Path | None, typer.Argument(metavar="JOB.yaml", help="Plan of this job, from the file alone.")]
+ScheduleName = Annotated[str | None, typer.Option("--schedule", metavar="NAME", help=f"One of {', '.join(Schedule)}.")]
 Stages = Annotated[int | None, typer.Option("--stages", metavar="P", help="Pipeline stages, one a worker.")]
 Chunks = Annotated[int | None, typer.Option("--chunks", metavar="V", help="Model chunks a worker.")]
 Microbatches = Annotated[int | None, typer.Option("--microbatches", metavar="M", help="Microbatches of one step.")]
