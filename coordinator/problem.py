@@ -16,7 +16,9 @@ class Problem:
     """Where the value was written, ``job.yaml:12``; empty where that is unknown."""
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.where, self.key, self.message) if part)
+        text = ": ".join(part for part in (self.where, self.key, self.message) if part)
+        # Keys are quoted as they were written; nothing in them may start a line or steer a terminal.
+        return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 class SpecError(ValueError):

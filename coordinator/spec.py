@@ -152,6 +152,8 @@ def _bad_path(error: ErrorDetails) -> list[str]:
 def _problem(error: ErrorDetails, document: object) -> Problem:
     path = _bad_path(error)
     key = ".".join(path)
+    if error["type"] == "extra_forbidden" and key in KEYS:
+        return Problem(key, "is written with a dot in one key; write a section with a key in it")
     if error["type"] == "extra_forbidden":
         return Problem(key, f"is no key of the job file; the nearest is {' or '.join(nearest(key))}")
     needed = expected(key, values=built.BUILT.get(key, ()))

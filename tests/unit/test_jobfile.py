@@ -5,6 +5,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coordinator.jobfile import load_job
 from coordinator.problem import SpecError
@@ -104,6 +106,19 @@ def test_yaml_whose_aliases_multiply_is_refused() -> None:
     levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(YamlError, match="has more than 100000 values, aliases counted out"):
         read_yaml("\n".join(["l0: &l0 x", *levels]))
+
+
+@given(st.text(alphabet="abc:{}[],-&*!<>|%'\"#\n \t0123.?~\\", max_size=40) | st.text(max_size=20))
+@settings(deadline=None)
+def test_yaml_of_any_text_is_read_or_refused_in_one_line(text: str) -> None:
+    try:
+        read_yaml(text)
+    except YamlError as error:
+        message = str(error)
+    else:
+        return
+    assert message
+    assert "\n" not in message
 
 
 def test_yaml_with_an_alias_has_the_value_at_both_places() -> None:
@@ -297,3 +312,17 @@ def test_hub_id_stays_what_it_is_and_is_refused(tmp_path: Path) -> None:
 def test_path_that_no_file_system_takes_is_refused(tmp_path: Path, name: str) -> None:
     (problem,) = problems_of(sst2(tmp_path, pretrained=name.partition(": ")[2], source="/glue"))
     assert problem.startswith(f"{tmp_path}/job.yaml:2: model.pretrained: is ")
+
+
+JOBS = Path(__file__).parents[2] / "deploy" / "jobs"
+
+
+def test_demo_job_needs_no_override() -> None:
+    assert load_job(JOBS / "demo.yaml").data.task == "demo"
+
+
+@pytest.mark.parametrize(("file", "task"), [("sst2-minilm.yaml", "sst2"), ("mrpc-minilm.yaml", "mrpc")])
+def test_example_job_is_pointed_at_its_folders_by_overrides(file: str, task: str) -> None:
+    spec = load_job(JOBS / file, ["model.pretrained=/models/minilm", "data.source=/glue"])
+    assert (spec.data.task, spec.data.source) == (task, "/glue")
+    assert spec.model.pretrained == spec.data.tokenizer == "/models/minilm"

@@ -4,6 +4,8 @@ import copy
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coordinator.keys import KEYS, nearest
 from coordinator.problem import SpecError
@@ -327,6 +329,45 @@ def test_spec_with_an_unknown_key_is_refused_with_the_nearest_one() -> None:
 
 def test_spec_with_an_unknown_section_is_refused_with_the_nearest_one() -> None:
     assert problems(schedul={"name": "gpipe"}) == {"schedul": "is no key of the job file; the nearest is schedule"}
+
+
+def test_spec_with_a_dotted_key_is_told_to_write_a_section() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec({"name": "a", **GOOD, "train.epochs": 3})
+    assert str(caught.value) == "train.epochs: is written with a dot in one key; write a section with a key in it"
+
+
+def test_spec_error_quotes_a_key_of_control_characters_on_one_line() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec({"name": "a", **GOOD, "\x1b[31m\n": 3})
+    assert str(caught.value).startswith("\\x1b[31m\\n: is no key of the job file")
+
+
+JSON_VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["sst2", "demo", "1f1b", "hub", "/x", "full", "eager"])
+    | st.lists(st.integers(-2, 5), max_size=3)
+)
+NAMES = sorted({part for key in KEYS for part in key.split(".")})
+SECTIONS = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), JSON_VALUES, max_size=5)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), JSON_VALUES | SECTIONS, max_size=9))
+@settings(deadline=None)
+def test_spec_of_any_document_is_taken_or_refused_with_one_line_a_problem(document: dict[str, object]) -> None:
+    try:
+        parse_spec(document)
+    except SpecError as error:
+        lines = str(error).splitlines()
+        problems_told = len(error.problems)
+    else:
+        return
+    assert len(lines) == problems_told > 0
 
 
 def test_spec_with_many_problems_tells_them_all_in_the_order_of_the_file() -> None:
