@@ -11,6 +11,10 @@ from coordinator.problem import Problem
 from coordinator.sections import JobSpec
 
 
+MAX_FORWARDS = 2**16
+"""Most forwards that the plan of one replica's step may have; proving so many takes about ten seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule over keys."""
@@ -155,6 +159,18 @@ def _microbatches_fit(spec: JobSpec) -> str | None:
     )
 
 
+def _plan_fits(spec: JobSpec) -> str | None:
+    stages = spec.parallel.pp * spec.schedule.num_chunks
+    slices, num_microbatches = spec.train.gradient_accumulation_steps, microbatches_of(spec)
+    forwards = stages * slices * num_microbatches
+    if forwards <= MAX_FORWARDS:
+        return None
+    return (
+        f"is {num_microbatches}, so that a step has {forwards} forwards "
+        f"({stages} stages x {slices} slices x {num_microbatches}); at most {MAX_FORWARDS} are planned"
+    )
+
+
 def _loss_scale(spec: JobSpec) -> str | None:
     scale = spec.train.loss_scale
     if scale.min <= scale.initial <= scale.max:
@@ -178,6 +194,7 @@ RULES: tuple[Rule, ...] = (
     Rule("train.global_batch_size", _BATCH, _replicas_fit),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_agree),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_fit),
+    Rule("schedule.num_microbatches", (*_COUNT, *_BATCH, "parallel.pp", "schedule.num_chunks"), _plan_fits),
     Rule("train.loss_scale", ("train.loss_scale",), _loss_scale),
 )
 """All rules, in the order of the job file."""

@@ -263,6 +263,11 @@ def test_spec_that_asks_for_what_is_built_is_taken(accepted: dict[str, object]) 
             "is 3, less than one row for each of 2 replicas x 2 accumulation slices; needs at least 4",
         ),
         (
+            {"parallel__pp": 64, "schedule__num_microbatches": 2048, "train__global_batch_size": 2048},
+            "schedule.num_microbatches",
+            "is 2048, so that a step has 131072 forwards (64 stages x 1 slices x 2048); at most 65536 are planned",
+        ),
+        (
             {"train__loss_scale": {"initial": 1, "min": 2}},
             "train.loss_scale",
             "has min 2, initial 1, max 4.29497e+09; needs min <= initial <= max",
