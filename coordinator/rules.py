@@ -10,7 +10,6 @@ from coordinator.choices import Task
 from coordinator.problem import Problem
 from coordinator.sections import JobSpec
 
-
 MAX_FORWARDS = 2**16
 """Most forwards that the plan of one replica's step may have; proving so many takes about ten seconds."""
 
