@@ -78,6 +78,11 @@ class Agent:
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def standby_pid(self) -> int | None:
+        """Process id of the warm executor, if there is one."""
+        return None if self._standby is None else self._standby.pid
+
     def exposed(self) -> Exposed | None:
         """Return the executor whose figures /metrics shows."""
         running, executor = self._state.running, self._executor

@@ -1,0 +1,376 @@
+"""An agent against a coordinator that follows a script, with executors that only pretend."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from takt.rpc.errors import UnreachableError
+from takt.rpc.server import RunningServer, serve
+from takt.v1 import workers_pb2 as pb
+from takt.v1 import workers_pb2_grpc as pb_grpc
+
+from stage_worker.agent import Agent
+from stage_worker.config import AgentConfig
+
+pytestmark = pytest.mark.timeout(60)
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_executor.py")))
+SERVICE = "takt.v1.WorkerService"
+
+
+class Attendance:
+    """One stream of an agent, as the coordinator sees it."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[pb.AttendRequest] = asyncio.Queue()
+        self.say: asyncio.Queue[pb.AttendResponse | None] = asyncio.Queue()
+
+    async def hear(self, kind: str) -> Any:
+        """Return the next message of a kind; drop others."""
+        while True:
+            message = await asyncio.wait_for(self.heard.get(), 20)
+            if message.WhichOneof("message") == kind:
+                return getattr(message, kind)
+
+    def assign(self, job: str, *, attempt: int = 1, pretrained: str | None = None, **limits: float) -> None:
+        spec = {
+            "model": {"pretrained": pretrained},
+            "parallel": {"pp": 2},
+            "limits": {"lease_seconds": 10, "step_timeout_seconds": 300, **limits},
+        }
+        self.say.put_nowait(
+            pb.AttendResponse(
+                assign=pb.Assignment(
+                    job=job, attempt=attempt, worker=3, spec_json=json.dumps(spec), stages=[pb.StageSlice(stage=1)]
+                )
+            )
+        )
+
+    def release(self, job: str, *, attempt: int = 1, grace_seconds: float = 0.0) -> None:
+        self.say.put_nowait(
+            pb.AttendResponse(release=pb.Release(job=job, attempt=attempt, grace_seconds=grace_seconds))
+        )
+
+    def hang_up(self) -> None:
+        self.say.put_nowait(None)
+
+
+class Coordinator(pb_grpc.WorkerServiceServicer):
+    """Welcomes agents and lets a test talk to them."""
+
+    def __init__(self) -> None:
+        self.streams: asyncio.Queue[Attendance] = asyncio.Queue()
+
+    async def next_agent(self) -> Attendance:
+        return await asyncio.wait_for(self.streams.get(), 20)
+
+    async def Attend(  # noqa: N802  gRPC's name
+        self, request_iterator: AsyncIterator[pb.AttendRequest], context: Any
+    ) -> AsyncIterator[pb.AttendResponse]:
+        attendance = Attendance()
+
+        async def listen() -> None:
+            async for message in request_iterator:
+                attendance.heard.put_nowait(message)
+
+        listener = asyncio.create_task(listen())
+        self.streams.put_nowait(attendance)
+        yield pb.AttendResponse(welcome=pb.AgentWelcome(lease_seconds=10))
+        while (message := await attendance.say.get()) is not None:
+            yield message
+        listener.cancel()
+
+
+async def start(coordinator: Coordinator, listen: str = "127.0.0.1:0") -> RunningServer:
+    return await serve(
+        listen,
+        add=lambda server: pb_grpc.add_WorkerServiceServicer_to_server(coordinator, server),
+        services=[SERVICE],
+        status={},
+    )
+
+
+def config(address: str, state_dir: Path, **changes: Any) -> AgentConfig:
+    settings: dict[str, Any] = {
+        "coordinator": address,
+        "state_dir": state_dir,
+        "slot": 0,
+        "advertise": "127.0.0.1",
+        "device": "cpu",
+        "transport": "auto",
+        "metrics_port": 0,
+        "standby": False,
+        "wait_seconds": 20.0,
+    }
+    return AgentConfig(**{**settings, **changes})
+
+
+StartAgent = Callable[..., Awaitable[Agent]]
+
+
+@pytest.fixture
+async def coordinator() -> AsyncIterator[tuple[Coordinator, str]]:
+    servicer = Coordinator()
+    server = await start(servicer)
+    yield servicer, server.address
+    await server.stop(0)
+
+
+@pytest.fixture
+async def start_agent(coordinator: tuple[Coordinator, str], tmp_path: Path) -> AsyncIterator[StartAgent]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin(**changes: Any) -> Agent:
+            agent = Agent(config(coordinator[1], tmp_path, **changes), metrics_address="127.0.0.1:1", command=FAKE)
+            task = asyncio.create_task(agent.run())
+
+            async def end() -> None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+            stack.push_async_callback(end)
+            return agent
+
+        yield begin
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  it is about other processes
+            await asyncio.sleep(0.02)
+
+
+async def test_agent_says_who_it_is_and_that_it_lives(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    await start_agent(slot=4)
+    attendance = await coordinator[0].next_agent()
+    hello = await attendance.hear("hello")
+    assert (hello.host, hello.slot, hello.device, hello.pid) == ("127.0.0.1", 4, "cpu", os.getpid())
+    beat = await attendance.hear("heartbeat")
+    assert beat.job == ""
+    assert not beat.HasField("idle_seconds")
+
+
+async def test_agent_executor_that_exits_is_told_with_code_and_log(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent, tmp_path: Path
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("exits-7")
+    started = await attendance.hear("started")
+    assert (started.job, started.attempt, started.log) == ("exits-7", 1, "logs/worker-3.log")
+    ended = await attendance.hear("ended")
+    assert (ended.job, ended.attempt) == ("exits-7", 1)
+    assert (ended.cause, ended.exit_code) == (pb.END_CAUSE_EXITED, 7)
+    assert ended.log_tail == "imports are done\nworks for exits-7"
+    log = tmp_path / "jobs" / "exits-7" / "logs" / "worker-3.log"
+    assert log.read_text() == "imports are done\nworks for exits-7\n"
+
+
+async def test_agent_appends_to_the_log_of_an_earlier_attempt(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    for attempt in (1, 2):
+        attendance.assign("exits-7", attempt=attempt)
+        ended = await attendance.hear("ended")
+        assert ended.attempt == attempt
+    assert ended.log_tail.count("works for exits-7") == 2
+
+
+async def test_agent_executor_killed_from_outside_is_signalled(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("dies")
+    ended = await attendance.hear("ended")
+    assert (ended.cause, ended.signal) == (pb.END_CAUSE_SIGNALLED, signal.SIGKILL)
+    assert "SIGKILL" in ended.message
+
+
+async def test_agent_release_ends_the_whole_process_group(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent, tmp_path: Path
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("grandchild")
+    pid = (await attendance.hear("started")).pid
+    log = tmp_path / "jobs" / "grandchild" / "logs" / "worker-3.log"
+    await until(lambda: "grandchild " in log.read_text().replace("works for grandchild", ""))
+    grandchild = int(log.read_text().split()[-1])
+    assert is_alive(grandchild)
+    attendance.release("grandchild")
+    ended = await attendance.hear("ended")
+    assert ended.cause == pb.END_CAUSE_RELEASED
+    assert not is_alive(pid)
+    await until(lambda: not is_alive(grandchild))
+
+
+async def test_agent_executor_without_a_pulse_is_silent(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("silent", lease_seconds=1)
+    ended = await attendance.hear("ended")
+    assert ended.cause == pb.END_CAUSE_SILENT
+    assert "limits.lease_seconds is 1" in ended.message
+
+
+async def test_agent_stopped_executor_is_silent(coordinator: tuple[Coordinator, str], start_agent: StartAgent) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("waits", lease_seconds=1)
+    started = await attendance.hear("started")
+    while not (await attendance.hear("heartbeat")).HasField("idle_seconds"):
+        pass  # it has its work
+    os.kill(started.pid, signal.SIGSTOP)
+    assert (await attendance.hear("ended")).cause == pb.END_CAUSE_SILENT
+
+
+async def test_agent_executor_that_computes_for_too_long_is_stuck(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("stuck", step_timeout_seconds=1)
+    ended = await attendance.hear("ended")
+    assert ended.cause == pb.END_CAUSE_STUCK
+    assert "limits.step_timeout_seconds is 1" in ended.message
+
+
+async def test_agent_model_outside_its_roots_is_never_started(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent, tmp_path: Path
+) -> None:
+    await start_agent(allow_roots=(tmp_path / "models",))
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("a", pretrained=str(tmp_path / "models" / ".." / "secret"))
+    ended = await attendance.hear("ended")
+    assert ended.cause == pb.END_CAUSE_NOT_STARTED
+    assert "--allow-root" in ended.message
+
+
+async def test_agent_standby_takes_the_work_and_a_new_one_follows_after_the_job(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    agent = await start_agent(standby=True)
+    attendance = await coordinator[0].next_agent()
+    await until(lambda: agent.standby_pid is not None)
+    standby = agent.standby_pid
+    attendance.assign("exits-7")
+    assert (await attendance.hear("started")).pid == standby
+    assert (await attendance.hear("ended")).exit_code == 7
+    await until(lambda: agent.standby_pid not in (None, standby))
+
+
+async def test_agent_lost_stream_kills_the_executor_and_dials_again(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    first = await attendance.hear("hello")
+    attendance.assign("waits")
+    pid = (await attendance.hear("started")).pid
+    attendance.hang_up()
+    again = await coordinator[0].next_agent()
+    assert not is_alive(pid)
+    assert (await again.hear("hello")).agent == first.agent
+    again.assign("exits-7")
+    assert (await again.hear("ended")).exit_code == 7
+
+
+async def test_agent_told_to_stop_ends_its_executor_and_says_so(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    agent = await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign("waits")
+    pid = (await attendance.hear("started")).pid
+    await agent.stop("SIGTERM was received")
+    assert not is_alive(pid)
+    ended = await attendance.hear("ended")
+    assert ended.cause == pb.END_CAUSE_RELEASED
+    assert "SIGTERM was received" in ended.message
+
+
+async def test_agent_is_ready_only_while_a_stage_is_loaded(
+    coordinator: tuple[Coordinator, str], start_agent: StartAgent
+) -> None:
+    agent = await start_agent()
+    attendance = await coordinator[0].next_agent()
+    assert agent.ready()[0] is False
+    assert agent.exposed() is None
+    attendance.assign("loads")
+    await until(lambda: agent.ready()[0])
+    exposed = agent.exposed()
+    assert exposed is not None
+    assert (exposed.work.job, exposed.record.read().sent_bytes) == ("loads", 11)
+    attendance.release("loads")
+    await attendance.hear("ended")
+    await until(lambda: agent.exposed() is None)
+    assert agent.ready()[0] is False
+
+
+async def test_agent_that_is_killed_takes_its_executor_with_it(
+    coordinator: tuple[Coordinator, str], tmp_path: Path
+) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from tests.contract.test_worker_agent import FAKE, Agent, Path, config\n"
+        "settings = config(sys.argv[1], Path(sys.argv[2]))\n"
+        "asyncio.run(Agent(settings, metrics_address='127.0.0.1:1', command=FAKE).run())\n"
+    )
+    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", program, coordinator[1], str(tmp_path))
+    try:
+        attendance = await coordinator[0].next_agent()
+        attendance.assign("waits")
+        pid = (await attendance.hear("started")).pid
+        while not (await attendance.hear("heartbeat")).HasField("idle_seconds"):
+            pass  # it has its work
+        assert is_alive(pid)
+    finally:
+        agent.kill()
+        await agent.wait()
+    await until(lambda: not is_alive(pid))
+
+
+async def test_agent_waits_for_a_coordinator_that_comes_later(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        agent = Agent(config(address, tmp_path), metrics_address="127.0.0.1:1", command=FAKE)
+        task = asyncio.create_task(agent.run())
+        caller, _ = await asyncio.to_thread(nobody.accept)
+        caller.close()  # the agent has dialled in vain
+    server = await start(coordinator, address)
+    try:
+        await (await coordinator.next_agent()).hear("hello")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await server.stop(0)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "coordinator.invalid:7700"])
+async def test_agent_without_a_coordinator_gives_up_and_names_the_address(address: str, tmp_path: Path) -> None:
+    agent = Agent(config(address, tmp_path, wait_seconds=1.0), metrics_address="127.0.0.1:1", command=FAKE)
+    with pytest.raises(UnreachableError, match=f"no coordinator answered at {address} for 1 s"):
+        await asyncio.wait_for(agent.run(), 30)
