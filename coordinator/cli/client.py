@@ -18,7 +18,12 @@ LOGS_SECONDS = 60.0
 PATIENCE_SECONDS = 3.0
 """How long a coordinator that was named may stay silent before it counts as unreachable."""
 _PROBE_SECONDS = 1.0
+_TICK_SECONDS = 0.05
 _IDEMPOTENT = [f"takt.v1.JobService/{name}" for name in ("SubmitJob", "GetJob", "ListJobs", "CancelJob", "ListWorkers")]
+
+
+Pause = Callable[[float], object]
+"""Waits that many seconds, or less."""
 
 
 class CallError(Exception):
@@ -34,8 +39,10 @@ class CallError(Exception):
         return self.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def connect(address: str, *, patience_seconds: float = PATIENCE_SECONDS) -> "JobClient":
-    """Return a client of the coordinator at ``address`` (host:port).
+def connect(
+    address: str, *, patience_seconds: float = PATIENCE_SECONDS, call_seconds: float = CALL_SECONDS
+) -> "JobClient":
+    """Return a client of the coordinator at ``address`` (host:port) whose quick calls take ``call_seconds`` at most.
 
     Raises:
         UnreachableError: nothing listens there within ``patience_seconds``, or the address is malformed.
@@ -56,7 +63,7 @@ def connect(address: str, *, patience_seconds: float = PATIENCE_SECONDS) -> "Job
                 ) from error
             time.sleep(0.1)
         else:
-            return JobClient(channel(address, idempotent=_IDEMPOTENT), address=address)
+            return JobClient(channel(address, idempotent=_IDEMPOTENT), address=address, call_seconds=call_seconds)
 
 
 class JobClient:
@@ -65,8 +72,9 @@ class JobClient:
     Every method raises `CallError` where the call fails.
     """
 
-    def __init__(self, open_channel: grpc.Channel, *, address: str) -> None:
+    def __init__(self, open_channel: grpc.Channel, *, address: str, call_seconds: float = CALL_SECONDS) -> None:
         self.address = address
+        self._call_seconds = call_seconds
         self._channel = open_channel
         self._stub = pb_grpc.JobServiceStub(open_channel)
 
@@ -76,10 +84,21 @@ class JobClient:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def submit(self, spec_json: str, *, job_id: str | None) -> pb.Job:
-        """Queue a job; the coordinator makes up an id where ``job_id`` is None."""
+    def submit(self, spec_json: str, *, job_id: str | None, pause: Pause = time.sleep) -> pb.Job:
+        """Queue a job; the coordinator makes up an id where ``job_id`` is None.
+
+        The call takes seconds; ``pause`` is called meanwhile, and what it raises ends the call.
+        """
         request = pb.SubmitJobRequest(id=job_id or "", spec_json=spec_json)
-        response: pb.SubmitJobResponse = self._call(self._stub.SubmitJob, request, timeout_seconds=SUBMIT_SECONDS)
+        call = self._stub.SubmitJob.future(request, timeout=SUBMIT_SECONDS)
+        try:
+            while not call.done():
+                pause(_TICK_SECONDS)
+            response: pb.SubmitJobResponse = call.result()
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+        finally:
+            call.cancel()
         return response.job
 
     def job(self, job_id: str) -> pb.Job:
@@ -111,9 +130,9 @@ class JobClient:
         response: pb.ListWorkersResponse = self._call(self._stub.ListWorkers, pb.ListWorkersRequest())
         return list(response.slots)
 
-    def _call(self, method: Callable[..., Any], request: Any, *, timeout_seconds: float = CALL_SECONDS) -> Any:
+    def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:
-            return method(request, timeout=timeout_seconds)
+            return method(request, timeout=self._call_seconds)
         except grpc.RpcError as error:
             raise self._translate(error) from error
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from takt.v1 import jobs_pb2 as pb
 
-from coordinator.cli.client import CallError
+from coordinator.cli.client import CallError, Pause
 from coordinator.cli.documents import state_name
 from coordinator.cli.exits import CliError, ExitCode
 
@@ -27,10 +27,6 @@ class JobReader(Protocol):
 
     def job(self, job_id: str) -> pb.Job:
         """Return one job, or raise `CallError`."""
-
-
-Pause = Callable[[float], object]
-"""Waits that many seconds, or less."""
 
 
 def has_ended(job: pb.Job) -> bool:

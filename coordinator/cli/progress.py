@@ -1,7 +1,8 @@
 """Progress of a running job: a bar on a terminal, a line now and then elsewhere."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
@@ -25,9 +26,14 @@ class ProgressView(Protocol):
         """Leave the screen to others."""
 
 
-def open_progress(console: Console) -> ProgressView:
-    """Return the view that suits where ``console`` writes to."""
-    return BarProgress(console) if console.is_terminal else LineProgress(console)
+@contextmanager
+def open_progress(console: Console) -> Iterator[ProgressView]:
+    """Give the view that suits where ``console`` writes to."""
+    view: ProgressView = BarProgress(console) if console.is_terminal else LineProgress(console)
+    try:
+        yield view
+    finally:
+        view.close()
 
 
 class LineProgress:

@@ -11,6 +11,7 @@ from takt.rpc.lifecycle import Announcement
 
 from coordinator.cli import processes
 from coordinator.cli.child import Child
+from coordinator.cli.client import Pause
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.services import ServiceCommand
 
@@ -53,7 +54,7 @@ class Supervisor:
         self,
         *,
         log_dir: Path,
-        pause: Callable[[float], object],
+        pause: Pause,
         on_remark: Callable[[str], None],
         should_stop: Callable[[], bool],
     ) -> None:

@@ -1,23 +1,23 @@
 """takt run"""
 
 import os
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from takt.v1 import jobs_pb2 as pb
 
-from coordinator.cli.client import CallError, JobClient, connect
+from coordinator.cli.attended import Attendance, InterruptedByUserError
+from coordinator.cli.client import connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr, stdout
 from coordinator.cli.documents import job_record
-from coordinator.cli.exits import ExitCode
+from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.interrupts import Interrupts
 from coordinator.cli.local import new_log_dir, start_services
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobFile, NewJobId, Output, OutputFormat, Settings, StateDir
-from coordinator.cli.outcome import EXIT_CODES, has_ended, watch
+from coordinator.cli.outcome import EXIT_CODES, has_ended
 from coordinator.cli.preflight import check_job
-from coordinator.cli.progress import ProgressView, open_progress
+from coordinator.cli.progress import open_progress
 from coordinator.cli.summary import read_evaluations, summary_lines
 from coordinator.cli.supervisor import Supervisor
 from coordinator.spec import to_json
@@ -25,14 +25,11 @@ from coordinator.spec import to_json
 Strict = Annotated[
     bool, typer.Option("--strict", help="Send one command at a time; for debugging, slower, same numbers.")
 ]
-CANCEL_SECONDS = 4.0
-"""What a job gets to reach a step boundary after Ctrl-C; with `STOP_SECONDS` for each of agents, coordinator
-and data service it stays below the ten seconds in which everything is gone."""
 STOP_SECONDS = 1.5
-
-
-class _Interrupted(Exception):
-    """The user asked to stop."""
+"""What each of agents, coordinator and data service gets to stop. Three times this, `CANCEL_SECONDS` and two
+calls of `CALL_SECONDS` stay below the ten seconds in which everything is gone after Ctrl-C."""
+CALL_SECONDS = 1.0
+"""Deadline of a call to our own coordinator; one that is missed is made again."""
 
 
 def command(
@@ -66,50 +63,17 @@ def command(
             address = start_services(
                 supervisor, state_dir=state_dir, num_workers=num_workers, strict=strict, embedded=True
             )
-            with connect(address) as client:
-                job = client.submit(to_json(plan.spec), job_id=job_id)
-                progress = open_progress(console)
-                try:
-                    job = _follow(client, job.id, progress=progress, supervisor=supervisor, interrupts=interrupts)
-                finally:
-                    progress.close()
+            attendance = Attendance(interrupts, tend=supervisor.tend)
+            with connect(address, call_seconds=CALL_SECONDS) as client:
+                job = client.submit(to_json(plan.spec), job_id=job_id, pause=attendance.pause)
+                with open_progress(console) as progress:
+                    job = attendance.follow(client, job.id, show=progress.show)
+        except InterruptedByUserError:
+            raise CliError(ExitCode.JOB_CANCELLED, "interrupted before the job was submitted") from None
         finally:
             supervisor.stop(grace_seconds=STOP_SECONDS, should_kill=lambda: interrupts.count > 1)
     _tell(job, state_dir=state_dir, output=output)
     return EXIT_CODES.get(job.state, ExitCode.JOB_CANCELLED)
-
-
-def _follow(
-    client: JobClient, job_id: str, *, progress: ProgressView, supervisor: Supervisor, interrupts: Interrupts
-) -> pb.Job:
-    """Return the job when it has ended, or as it is when the user asked to stop twice or the time for it is over."""
-    last = pb.Job(id=job_id)
-
-    def show(job: pb.Job) -> None:
-        last.CopyFrom(job)
-        progress.show(job)
-
-    def pause(seconds: float) -> None:
-        supervisor.tend()
-        interrupts.pause(seconds)
-        if interrupts.count:
-            raise _Interrupted
-
-    def pause_cancelled(seconds: float) -> None:
-        interrupts.pause(seconds)
-        if interrupts.count > 1 or time.monotonic() > give_up:
-            raise _Interrupted
-
-    try:
-        return watch(client, job_id, on_change=show, pause=pause)
-    except _Interrupted:
-        print_remark("stopping; once more to kill")
-        give_up = time.monotonic() + CANCEL_SECONDS
-    try:
-        client.cancel(job_id, grace_seconds=CANCEL_SECONDS)
-        return watch(client, job_id, on_change=show, pause=pause_cancelled)
-    except (_Interrupted, CallError):
-        return last
 
 
 def _tell(job: pb.Job, *, state_dir: Path, output: OutputFormat) -> None:
