@@ -4,10 +4,7 @@ import copy
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from coordinator.keys import KEYS, nearest
 from coordinator.problem import SpecError
 from coordinator.spec import parse_spec
 
@@ -303,51 +300,6 @@ def test_spec_that_is_no_mapping_is_refused(document: object, told: str) -> None
     assert str(caught.value).startswith(f"the job is {told},")
 
 
-@pytest.mark.parametrize(
-    ("unknown", "suggested"),
-    [
-        ("train.learning_rat", ("train.learning_rate",)),
-        ("train.epoch", ("train.epochs",)),
-        ("learning_rate", ("train.learning_rate",)),  # the key exists, in a section
-        ("pp", ("parallel.pp",)),
-        ("seed", ("train.seed",)),
-        ("eval.learning_rate", ("train.learning_rate",)),  # in another section
-        ("train.batch_size", ("train.global_batch_size", "eval.batch_size")),  # both are near
-        ("schedul", ("schedule",)),
-        ("schedul.name", ("schedule.name",)),
-        ("train.loss_scal", ("train.loss_scale",)),
-        ("train.loss_scale.init", ("train.loss_scale.initial",)),
-        ("data.max_seq_length", ("data.max_length",)),
-    ],
-)
-def test_nearest_key_of_a_slip_is_the_key_that_was_meant(unknown: str, suggested: tuple[str, ...]) -> None:
-    assert nearest(unknown) == suggested
-
-
-def test_nearest_key_of_anything_is_a_key() -> None:
-    assert all(key in KEYS for unknown in ("zzz", "train.zzz", "", "a.b.c.d", "train.fp16") for key in nearest(unknown))
-
-
-def test_spec_with_an_unknown_key_is_refused_with_the_nearest_one() -> None:
-    assert problems(train__epoch=3) == {"train.epoch": "is no key of the job file; the nearest is train.epochs"}
-
-
-def test_spec_with_an_unknown_section_is_refused_with_the_nearest_one() -> None:
-    assert problems(schedul={"name": "gpipe"}) == {"schedul": "is no key of the job file; the nearest is schedule"}
-
-
-def test_spec_with_a_dotted_key_is_told_to_write_a_section() -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_spec({"name": "a", **GOOD, "train.epochs": 3})
-    assert str(caught.value) == "train.epochs: is written with a dot in one key; write a section with a key in it"
-
-
-def test_spec_error_quotes_a_key_of_control_characters_on_one_line() -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_spec({"name": "a", **GOOD, "\x1b[31m\n": 3})
-    assert str(caught.value).startswith("\\x1b[31m\\n: is no key of the job file")
-
-
 JSON_VALUES = (
     st.none()
     | st.booleans()
@@ -360,19 +312,6 @@ JSON_VALUES = (
 )
 NAMES = sorted({part for key in KEYS for part in key.split(".")})
 SECTIONS = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), JSON_VALUES, max_size=5)
-
-
-@given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), JSON_VALUES | SECTIONS, max_size=9))
-@settings(deadline=None)
-def test_spec_of_any_document_is_taken_or_refused_with_one_line_a_problem(document: dict[str, object]) -> None:
-    try:
-        parse_spec(document)
-    except SpecError as error:
-        lines = str(error).splitlines()
-        problems_told = len(error.problems)
-    else:
-        return
-    assert len(lines) == problems_told > 0
 
 
 def test_spec_with_many_problems_tells_them_all_in_the_order_of_the_file() -> None:
