@@ -66,6 +66,20 @@ def test_spec_error_quotes_a_key_of_control_characters_on_one_line() -> None:
     assert str(caught.value).startswith("\\x1b[31m\\n: is no key of the job file")
 
 
+JSON_VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["sst2", "demo", "1f1b", "hub", "/x", "full", "eager"])
+    | st.lists(st.integers(-2, 5), max_size=3)
+)
+NAMES = sorted({part for key in KEYS for part in key.split(".")})
+SECTIONS = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), JSON_VALUES, max_size=5)
+
+
 @given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), JSON_VALUES | SECTIONS, max_size=9))
 @settings(deadline=None)
 def test_spec_of_any_document_is_taken_or_refused_with_one_line_a_problem(document: dict[str, object]) -> None:

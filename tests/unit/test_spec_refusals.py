@@ -300,20 +300,6 @@ def test_spec_that_is_no_mapping_is_refused(document: object, told: str) -> None
     assert str(caught.value).startswith(f"the job is {told},")
 
 
-JSON_VALUES = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.just(10**400)
-    | st.floats()
-    | st.text(max_size=4)
-    | st.sampled_from(["sst2", "demo", "1f1b", "hub", "/x", "full", "eager"])
-    | st.lists(st.integers(-2, 5), max_size=3)
-)
-NAMES = sorted({part for key in KEYS for part in key.split(".")})
-SECTIONS = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), JSON_VALUES, max_size=5)
-
-
 def test_spec_with_many_problems_tells_them_all_in_the_order_of_the_file() -> None:
     found = problems(
         fp16="on",
