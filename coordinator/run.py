@@ -138,7 +138,11 @@ def _unasked(state: RunState, worker: int, what: str, now: float) -> Advance:
 
 
 def _settled(state: RunState, commands: tuple[Command, ...], now: float) -> Advance:
-    """Commit what is complete, in order, and issue what credit allows; new work goes out before the journal."""
+    """Commit what is complete, in order, and issue what credit allows.
+
+    New work goes out before the journal is written; only an evaluation is closed first, before rows of the
+    next one can arrive.
+    """
     if state.releasing or state.state.is_final:
         return state, commands
     commits: list[Command] = []
@@ -149,7 +153,9 @@ def _settled(state: RunState, commands: tuple[Command, ...], now: float) -> Adva
     if state.all_committed and state.stop_deadline is None:
         state = replace(state, stop_deadline=now + STOP_SECONDS)
     state, ending = finish_if_over(state)
-    return state, (*commands, *issues, *commits, *ending)
+    closes_evaluation = any(isinstance(commit, CommitEvaluation) for commit in commits)
+    ordered = (*commits, *issues) if closes_evaluation else (*issues, *commits)
+    return state, (*commands, *ordered, *ending)
 
 
 def _committed(state: RunState, entry: Outstanding) -> Advance:
@@ -174,6 +180,8 @@ def _issued(state: RunState) -> tuple[RunState, tuple[Issue, ...]]:
             break
         takes_credit = item.kind in (ItemKind.TRAIN, ItemKind.EVALUATE)
         if takes_credit and state.steps_in_flight >= state.setting.credit:
+            break
+        if item.kind is ItemKind.EVALUATE and item.step == 1 and state.evaluating:
             break
         state = state.with_issued(item)
         issues.append(Issue(item))

@@ -160,8 +160,8 @@ def _end_fault(state: RunState, ended: Ended) -> Fault | None:
             kind, message = "silent", f"{place} gave no sign of life for {state.setting.lease_seconds:g} s"
         case EndKind.NOT_STARTED:
             kind, message = "exit", f"{place} could not be started"
-    if ended.message:
-        message = f"{message}: {ended.message}"
+    words = [ended.message] if ended.message else ended.log_tail.strip().splitlines()[-1:]
+    message = ": ".join([message, *words])
     error = error_of(state, kind, message, worker=ended.worker, log=log)
     return Fault(kind=FaultKind.KILLED, error=error)
 

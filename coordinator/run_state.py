@@ -143,6 +143,11 @@ class RunState:
         return self.stop_issued and all(entry.item.kind is ItemKind.STOP for entry in self.outstanding)
 
     @property
+    def evaluating(self) -> bool:
+        """Whether an evaluation is under way."""
+        return any(entry.item.kind is ItemKind.EVALUATE for entry in self.outstanding)
+
+    @property
     def steps_in_flight(self) -> int:
         """Steps that use up credit."""
         return sum(entry.item.kind in (ItemKind.TRAIN, ItemKind.EVALUATE) for entry in self.outstanding)

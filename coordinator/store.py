@@ -136,6 +136,10 @@ class Store:
         """Return all jobs, the oldest first."""
         return [_job(row) for row in self._db.execute("SELECT * FROM jobs ORDER BY created, rowid")]
 
+    def count_by_state(self) -> dict[JobState, int]:
+        """Return how many jobs are in each state that any job is in."""
+        return {JobState(row[0]): row[1] for row in self._db.execute("SELECT state, count(*) FROM jobs GROUP BY state")}
+
     def view(self, job: str) -> JobView | None:
         """Return one job with its history, workers and last steps, None where there is none."""
         record = self.job(job)

@@ -1,0 +1,29 @@
+"""From a plan to what each agent is told to start."""
+
+from takt.v1 import workers_pb2 as pb
+
+from coordinator.planning import JobPlan
+from coordinator.spec import to_json
+
+
+def assignment_of(plan: JobPlan, *, job: str, attempt: int, worker: int, data_service: str) -> pb.Assignment:
+    """Return one worker's place in an attempt, with all that it needs to load its layers."""
+    slices = [
+        pb.StageSlice(stage=part.stage, first_layer=part.first_layer, num_layers=part.num_layers)
+        for part in plan.slices_of(worker)
+    ]
+    return pb.Assignment(
+        job=job,
+        attempt=attempt,
+        worker=worker,
+        num_workers=plan.topology.num_workers,
+        spec_json=to_json(plan.spec),
+        stages=slices,
+        num_stages=plan.train.placement.num_stages,
+        total_steps=plan.total_steps,
+        data_service=data_service,
+        num_labels=plan.data.num_labels,
+        labels=plan.data.labels,
+        pad_token_id=plan.data.pad_token_id,
+        vocabulary_size=plan.data.vocabulary_size,
+    )

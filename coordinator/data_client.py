@@ -1,0 +1,128 @@
+"""The coordinator's side of the data service: facts about a job's rows, and the shapes of its steps."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import grpc.aio
+from takt.rpc.client import aio_channel
+from takt.rpc.errors import TaktError, UnreachableError
+from takt.v1 import data_pb2 as pb
+from takt.v1 import data_pb2_grpc as pb_grpc
+
+from coordinator.facts import DataFacts
+from coordinator.problem import Problem, SpecError
+
+SERVICE = pb.DESCRIPTOR.services_by_name["DataService"].full_name
+CALL_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
+"""How long a run waits for a data service that does not answer; it may be restarted meanwhile."""
+RETRY_SECONDS = 0.5
+
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class DataError(TaktError):
+    """The data service cannot give what a run needs."""
+
+
+class DataClient:
+    """Calls one data service."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = aio_channel(address, idempotent=[f"{SERVICE}/InspectData", f"{SERVICE}/DescribeSteps"])
+        self._stub = pb_grpc.DataServiceStub(self._channel)
+
+    async def facts(self, spec_json: str, *, limit_seconds: float) -> DataFacts:
+        """Return what a job's data look like.
+
+        Raises:
+            SpecError: the data section is wrong.
+            UnreachableError: the service does not answer.
+        """
+        request = pb.InspectDataRequest(spec_json=spec_json)
+        try:
+            response: pb.InspectDataResponse = await self._stub.InspectData(request, timeout=limit_seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise SpecError([Problem("data", error.details() or "is wrong")]) from None
+            raise UnreachableError(self._failure(error)) from error
+        return DataFacts.of(response.facts)
+
+    async def describe(
+        self, job: str, *, phase: pb.Phase, split: str, first: int, count: int
+    ) -> list[pb.StepDescription]:
+        """Return shapes of consecutive steps, waiting for a service that is away.
+
+        Raises:
+            DataError: the service refuses, or stays away.
+        """
+        request = pb.DescribeStepsRequest(job=job, phase=phase, split=split, first=first, count=count)
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + PATIENCE_SECONDS
+        while True:
+            try:
+                response: pb.DescribeStepsResponse = await self._stub.DescribeSteps(request, timeout=CALL_SECONDS)
+                return list(response.steps)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _AWAY or loop.time() > give_up_at:
+                    raise DataError(self._failure(error)) from error
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> str:
+        return f"the data service at {self.address} does not serve: {error.code().name}: {error.details()}"
+
+
+Fetch = Callable[[int, int], Coroutine[Any, Any, list[pb.StepDescription]]]
+"""From the first step and a count to the descriptions."""
+
+
+class Lookahead:
+    """Step descriptions in order, fetched before they are needed."""
+
+    def __init__(self, fetch: Fetch, *, last: int, ahead: int) -> None:
+        """Start to fetch, from step 1 to ``last``, at most ``ahead`` steps before they are taken."""
+        self._fetch = fetch
+        self._last = last
+        self._ahead = ahead
+        self._ready: asyncio.Queue[pb.StepDescription] = asyncio.Queue(maxsize=ahead)
+        self._pump = asyncio.create_task(self._fill())
+        # A run may end before it takes what failed; then nobody is to be told.
+        self._pump.add_done_callback(lambda pump: pump.cancelled() or pump.exception())
+
+    async def take(self, step: int) -> pb.StepDescription:
+        """Return the next description, which must be that of ``step``.
+
+        Raises:
+            DataError: the service refuses, stays away, or describes something else.
+        """
+        taken = asyncio.create_task(self._ready.get())
+        await asyncio.wait({taken, self._pump}, return_when=asyncio.FIRST_COMPLETED)
+        if not taken.done() and self._ready.empty():
+            taken.cancel()
+            self._pump.result()  # raises what ended it
+            raise DataError(f"the data service describes no step {step}; {self._last} were planned")
+        description = await taken
+        if description.step != step:
+            raise DataError(f"the data service described step {description.step} where step {step} comes next")
+        return description
+
+    def close(self) -> None:
+        """Stop fetching."""
+        self._pump.cancel()
+
+    async def _fill(self) -> None:
+        first = 1
+        while first <= self._last:
+            steps = await self._fetch(first, min(self._ahead, self._last - first + 1))
+            if not steps:
+                return
+            for step in steps:
+                await self._ready.put(step)
+            first += len(steps)

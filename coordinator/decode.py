@@ -1,0 +1,79 @@
+"""From what executors and agents say to the events of a run."""
+
+import math
+
+from takt.v1 import commands_pb2, data_pb2, workers_pb2
+
+from coordinator.evaluation import Row
+from coordinator.events import Ended, EndKind, Faulted, ItemKind, Ready, Reported, Saved, SavedShard, StepResult
+from coordinator.failure import Fault, FaultKind
+from coordinator.records import JobError
+
+_KINDS = {data_pb2.PHASE_TRAIN: ItemKind.TRAIN, data_pb2.PHASE_EVALUATE: ItemKind.EVALUATE}
+_ENDS = {
+    workers_pb2.END_CAUSE_EXITED: EndKind.EXITED,
+    workers_pb2.END_CAUSE_SIGNALLED: EndKind.SIGNALLED,
+    workers_pb2.END_CAUSE_RELEASED: EndKind.RELEASED,
+    workers_pb2.END_CAUSE_STUCK: EndKind.STUCK,
+    workers_pb2.END_CAUSE_SILENT: EndKind.SILENT,
+    workers_pb2.END_CAUSE_NOT_STARTED: EndKind.NOT_STARTED,
+}
+
+
+def ready_of(worker: int, message: workers_pb2.ExecutorReady) -> Ready:
+    """Decode that a worker is ready."""
+    return Ready(worker, message.parameters, message.peak_bytes)
+
+
+def reported_of(worker: int, message: commands_pb2.StepReport) -> Reported:
+    """Decode a step report; a norm that is not finite is taken as none."""
+    has_norm = message.HasField("grad_norm") and math.isfinite(message.grad_norm)
+    result = StepResult(
+        worker=worker,
+        loss_sums=tuple(message.loss_sums),
+        grad_norm=message.grad_norm if has_norm else None,
+        learning_rate=message.learning_rate,
+        skipped=message.skipped,
+        busy_seconds=sum(share.seconds for share in message.times if share.busy),
+        idle_seconds=sum(share.seconds for share in message.times if not share.busy),
+    )
+    return Reported(_KINDS.get(message.phase, ItemKind.STOP), message.step, result)
+
+
+def rows_of(message: workers_pb2.EvaluationRows) -> list[Row]:
+    """Decode the outputs of an evaluation."""
+    return [Row(row.row_id, tuple(row.outputs), row.label) for row in message.rows]
+
+
+def saved_of(worker: int, message: workers_pb2.ShardsSaved) -> Saved:
+    """Decode that shards were written."""
+    shards = tuple(
+        SavedShard(file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, num_bytes=shard.bytes)
+        for shard in message.shards
+    )
+    return Saved(worker, message.step, shards)
+
+
+def faulted_of(worker: int, message: workers_pb2.ExecutorFailure, *, stage: int, log: str) -> Faulted:
+    """Decode an executor's own failure; ``stage`` is its first one, for where it names none."""
+    error = JobError(
+        type=message.type,
+        message=message.message,
+        worker=worker,
+        stage=message.stage if message.HasField("stage") else stage,
+        step=message.step or None,
+        log=log,
+    )
+    return Faulted(Fault(kind=FaultKind.PEER if message.peer_lost else FaultKind.EXCEPTION, error=error))
+
+
+def ended_of(worker: int, message: workers_pb2.ExecutorEnded) -> Ended:
+    """Decode an agent's word that an executor is gone."""
+    return Ended(
+        worker,
+        _ENDS.get(message.cause, EndKind.EXITED),
+        exit_code=message.exit_code,
+        signal=message.signal,
+        message=message.message,
+        log_tail=message.log_tail,
+    )

@@ -1,0 +1,37 @@
+"""Asks other rooms about a job's model and data, and plans it."""
+
+import asyncio
+
+from coordinator.agents import Agents
+from coordinator.data_client import DataClient
+from coordinator.planning import JobPlan, plan_job
+from coordinator.problem import Problem, SpecError
+from coordinator.schedule.actions import PlanError
+from coordinator.spec import JobSpec, to_json
+
+
+async def inspect(spec: JobSpec, *, agents: Agents, data: DataClient, limit_seconds: float) -> JobPlan:
+    """Return the plan of a job that can run.
+
+    Raises:
+        SpecError: it cannot, as it is written.
+        UnreachableError: no agent, or no data service, answered in time.
+    """
+    text = to_json(spec)
+    found = await asyncio.gather(
+        agents.model_facts(text, limit_seconds=limit_seconds),
+        data.facts(text, limit_seconds=limit_seconds),
+        return_exceptions=True,
+    )
+    problems = [problem for each in found if isinstance(each, SpecError) for problem in each.problems]
+    if problems:
+        raise SpecError(problems)
+    model, rows = found
+    if isinstance(model, BaseException):
+        raise model
+    if isinstance(rows, BaseException):
+        raise rows
+    try:
+        return plan_job(spec, model=model, data=rows)
+    except PlanError as error:
+        raise SpecError([Problem("schedule", str(error))]) from error

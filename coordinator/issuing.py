@@ -1,0 +1,88 @@
+"""Sends a run's items to its workers, in order, each as soon as its step is described."""
+
+import asyncio
+from collections.abc import Callable
+
+from takt.v1 import data_pb2
+
+from coordinator.data_client import DataClient, DataError, Lookahead
+from coordinator.dispatch import EVALUATION_SPLIT, TRAIN_SPLIT, Dispatch
+from coordinator.events import Item, ItemKind
+from coordinator.sequence import Sequence
+from coordinator.streams import Streams
+
+MARGIN_STEPS = 2
+"""Steps that are described beyond those that credit allows to be out."""
+
+
+class Issuing:
+    """The outgoing side of one run."""
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        sequence: Sequence,
+        credit: int,
+        dispatch: Dispatch,
+        data: DataClient,
+        streams: Streams,
+        on_data_error: Callable[[DataError], None],
+    ) -> None:
+        self._job = job
+        self._sequence = sequence
+        self._ahead = credit + MARGIN_STEPS
+        self._dispatch = dispatch
+        self._data = data
+        self._streams = streams
+        self._on_data_error = on_data_error
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._described: dict[int, data_pb2.StepDescription] = {}
+        self._training: Lookahead | None = None
+        self._evaluation: Lookahead | None = None
+        self._task = asyncio.create_task(self._run())
+
+    def issue(self, item: Item) -> None:
+        """Send an item after those that were issued before."""
+        self._items.put_nowait(item)
+
+    def take_description(self, step: int) -> data_pb2.StepDescription:
+        """Return the description that a training step was issued with, and forget it."""
+        return self._described.pop(step)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._task.cancel()
+        for lookahead in (self._training, self._evaluation):
+            if lookahead is not None:
+                lookahead.close()
+
+    async def _run(self) -> None:
+        self._training = self._lookahead(data_pb2.PHASE_TRAIN, TRAIN_SPLIT, self._sequence.total_steps)
+        try:
+            while True:
+                item = await self._items.get()
+                description = await self._description(item)
+                for worker, message in self._dispatch.messages(item, description):
+                    self._streams.issue(worker, message)
+        except DataError as error:
+            self._on_data_error(error)
+
+    async def _description(self, item: Item) -> data_pb2.StepDescription | None:
+        match item.kind:
+            case ItemKind.TRAIN if self._training is not None:
+                description = await self._training.take(item.step)
+                self._described[item.step] = description
+                return description
+            case ItemKind.EVALUATE:
+                if item.step == 1 or self._evaluation is None:
+                    steps = self._sequence.evaluation_steps
+                    self._evaluation = self._lookahead(data_pb2.PHASE_EVALUATE, EVALUATION_SPLIT, steps)
+                return await self._evaluation.take(item.step)
+        return None
+
+    def _lookahead(self, phase: data_pb2.Phase, split: str, last: int) -> Lookahead:
+        async def fetch(first: int, count: int) -> list[data_pb2.StepDescription]:
+            return await self._data.describe(self._job, phase=phase, split=split, first=first, count=count)
+
+        return Lookahead(fetch, last=last, ahead=self._ahead)

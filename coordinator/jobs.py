@@ -1,0 +1,186 @@
+"""What users may do with jobs: submit, look, cancel."""
+
+import re
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+from takt.rpc.errors import TaktError, UnreachableError
+
+from coordinator.files import JobFiles
+from coordinator.inspection import inspect
+from coordinator.ownership import Ownership
+from coordinator.planning import JobPlan
+from coordinator.queue import Queue, Queued
+from coordinator.records import JobRecord, JobState, JobView, StateChange
+from coordinator.runner import RunServices
+from coordinator.runs import Runs
+from coordinator.spec import JobSpec, digest, from_json, to_json
+from coordinator.store import JobExistsError, Store
+
+CANCEL_GRACE_SECONDS = 15.0
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_log = structlog.get_logger()
+
+
+class JobNotFoundError(TaktError):
+    """There is no such job."""
+
+
+class JobConflictError(TaktError):
+    """The id belongs to a job with another spec."""
+
+
+class JobIdError(TaktError):
+    """An id that no job can have."""
+
+
+class Jobs:
+    """Only for the thread of the event loop."""
+
+    def __init__(
+        self, *, state_dir: Path, ownership: Ownership, services: RunServices, queue: Queue, runs: Runs
+    ) -> None:
+        self._state_dir = state_dir
+        self._ownership = ownership
+        self._services = services
+        self._queue = queue
+        self._runs = runs
+
+    async def submit(self, job: str, spec_json: str, *, limit_seconds: float) -> JobView:
+        """Check a job and queue it; an equal one with this id is returned as it is.
+
+        Args:
+            job: id, or empty for one that is made up.
+            spec_json: the resolved spec.
+            limit_seconds: how long model and data may be looked at; what takes longer is done at admission.
+
+        Raises:
+            SpecError: the job cannot run as it is written.
+            JobIdError: the id is malformed.
+            JobConflictError: the id belongs to a job with another spec.
+        """
+        spec = from_json(spec_json)
+        job = job or f"{spec.name}-{uuid.uuid4().hex[:8]}"
+        if _ID.fullmatch(job) is None:
+            raise JobIdError(
+                f"job id is {job!r}; use letters, digits, '-', '_' and '.', a letter or digit first, at most 80"
+            )
+        present = await self._same(job, spec)
+        if present is not None:
+            return present
+        plan = await self._inspected(spec, limit_seconds)
+        record = JobRecord(
+            id=job,
+            name=spec.name,
+            spec_json=to_json(spec),
+            digest=digest(spec),
+            owner=self._ownership.owner,
+            num_slots=spec.parallel.pp * spec.parallel.dp * spec.parallel.tp,
+            state=JobState.QUEUED,
+            reason="submitted, waits for slots",
+            created=time.time(),
+        )
+        files = JobFiles.of(self._state_dir, job)
+
+        def write(store: Store) -> None:
+            store.add_job(record)
+            files.create(record.spec_json)
+
+        try:
+            await self._services.journal.do(write)
+        except JobExistsError:
+            present = await self._same(job, spec)
+            if present is None:
+                raise
+            return present
+        self._queue.add(Queued(job=job, spec=spec, plan=plan))
+        _log.info("job submitted", job=job, slots=record.num_slots)
+        return await self.view(job)
+
+    async def view(self, job: str) -> JobView:
+        """Return one job.
+
+        Raises:
+            JobNotFoundError: there is none.
+        """
+        view = await self._find(job)
+        if view is None:
+            raise JobNotFoundError(f"there is no job {job}; 'takt list' shows them all")
+        runner = self._runs.get(job)
+        return view if runner is None else replace(view, workers=runner.workers)
+
+    async def all(self) -> list[JobRecord]:
+        """Return all jobs, the newest first."""
+        return (await self._services.journal.do(Store.jobs))[::-1]
+
+    async def cancel(self, job: str, *, grace_seconds: float) -> JobView:
+        """Have a job end; one that is over stays as it is.
+
+        Raises:
+            JobNotFoundError: there is none.
+        """
+        view = await self.view(job)
+        if not view.record.state.is_final:
+            await self._queue.cancel(job, "cancelled by request", grace_seconds=grace_seconds or CANCEL_GRACE_SECONDS)
+        return await self.view(job)
+
+    async def adopt_all(self) -> None:
+        """Take over the jobs of coordinators that are gone."""
+        for record in await self._services.journal.do(Store.jobs):
+            if self._is_orphan(record):
+                await self._adopt(record)
+
+    async def _same(self, job: str, spec: JobSpec) -> JobView | None:
+        view = await self._find(job)
+        if view is not None and view.record.digest != digest(spec):
+            raise JobConflictError(
+                f"job {job} exists with another spec; submit this one under another --id, or leave the id out"
+            )
+        return view
+
+    async def _find(self, job: str) -> JobView | None:
+        view = await self._services.journal.do(lambda store: store.view(job))
+        if view is None or not self._is_orphan(view.record):
+            return view
+        await self._adopt(view.record)
+        return await self._services.journal.do(lambda store: store.view(job))
+
+    async def _inspected(self, spec: JobSpec, limit_seconds: float) -> JobPlan | None:
+        """Return the job's plan, None where nobody is there to look at its model or its data."""
+        agents = self._services.agents
+        if not agents.can_be_asked():
+            return None
+        try:
+            return await inspect(spec, agents=agents, data=self._services.data, limit_seconds=limit_seconds)
+        except UnreachableError as error:
+            _log.warning("job is looked at when it gets its slots", name=spec.name, reason=str(error))
+            return None
+
+    def _is_orphan(self, record: JobRecord) -> bool:
+        mine = record.owner == self._ownership.owner
+        return not (mine or record.state.is_final or self._ownership.is_alive(record.owner))
+
+    async def _adopt(self, record: JobRecord) -> None:
+        """Take over a job whose coordinator is gone: queue it again, or fail it where it had begun."""
+        files, owner = JobFiles.of(self._state_dir, record.id), self._ownership.owner
+        waits = record.state is JobState.QUEUED
+        reason = f"its coordinator ended at step {record.step} without a word; submit it again under another id"
+        change = StateChange(
+            state=JobState.FAILED, reason=reason, attempt=record.attempt, step=record.step, time=time.time()
+        )
+
+        def write(store: Store) -> None:
+            store.set_owner(record.id, owner)
+            files.create(record.spec_json)
+            files.repair(store.steps(record.id), store.evaluations(record.id))
+            if not waits:
+                store.change_state(record.id, change)
+
+        await self._services.journal.do(write)
+        self._ownership.bury(record.owner)
+        if waits:
+            self._queue.add(Queued(job=record.id, spec=from_json(record.spec_json)))
+        _log.info("job adopted", job=record.id, state=record.state.value)

@@ -1,0 +1,184 @@
+"""The jobs that wait for slots, and how one gets from the queue to its run."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from takt.rpc.errors import UnreachableError
+
+from coordinator.files import JobFiles
+from coordinator.inspection import inspect
+from coordinator.membership import Demand, Slot
+from coordinator.planning import JobPlan
+from coordinator.problem import SpecError
+from coordinator.records import JobError, JobState, StateChange
+from coordinator.runner import Runner, RunServices
+from coordinator.runs import Runs
+from coordinator.spec import JobSpec
+from coordinator.store import Store
+
+INSPECT_SECONDS = 60.0
+RETRY_SECONDS = 2.0
+"""After which a job is looked at again whose model or data nobody could look at."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class Queued:
+    """A job that waits for its slots."""
+
+    job: str
+    spec: JobSpec
+    plan: JobPlan | None = None
+    """Absent where nobody was there to look at its model and data."""
+    not_before: float = 0.0
+    """In seconds of the monotonic clock."""
+    waits_for: tuple[str, int] = ("", 0)
+    """Reason and missing slots, as they were last written."""
+
+    @property
+    def num_slots(self) -> int:
+        """Slots that it needs, all at once."""
+        parallel = self.spec.parallel
+        return parallel.pp * parallel.dp * parallel.tp
+
+
+class Queue:
+    """Only for the thread of the event loop."""
+
+    def __init__(self, *, state_dir: Path, services: RunServices, runs: Runs) -> None:
+        self._state_dir = state_dir
+        self._services = services
+        self._runs = runs
+        self._waiting: list[Queued] = []
+        self._admitted: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, queued: Queued) -> None:
+        """Put a job at the end."""
+        self._waiting.append(queued)
+        self.look()
+
+    def look(self) -> None:
+        """Slots or jobs have changed: look at the queue soon."""
+        self._changed.set()
+
+    def holds_slots(self, job: str) -> bool:
+        """Whether a job was admitted and is not over."""
+        return job in self._admitted
+
+    async def wait_for_change(self, *, limit_seconds: float) -> None:
+        """Return when slots or jobs have changed, or after a while."""
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    async def admit(self) -> None:
+        """Admit what can be admitted; say of the others what they wait for."""
+        membership = self._services.agents.membership
+        now = time.monotonic()
+        ripe = {queued.job: queued for queued in self._waiting if queued.not_before <= now}
+        found = membership.admit([Demand(queued.job, queued.num_slots) for queued in ripe.values()])
+        if found.admitted is not None:
+            queued = ripe[found.admitted]
+            slots = membership.chosen(queued.num_slots)
+            self._services.agents.assign(queued.job, slots)
+            self._waiting.remove(queued)
+            self._admitted[queued.job] = asyncio.create_task(self._carry_out(queued, slots))
+            self.look()
+        for waiting in found.waiting:
+            await self._say(ripe[waiting.job], waiting.reason, waiting.missing_slots)
+
+    async def cancel(self, job: str, reason: str, *, grace_seconds: float) -> None:
+        """Have a job end: at once where it has not begun, else by its run; nothing happens where it is over."""
+        runner = self._runs.get(job)
+        if runner is not None:
+            await runner.cancel(reason, grace_seconds)
+            return
+        preparing = self._admitted.get(job)
+        if preparing is not None:
+            preparing.cancel()
+            await asyncio.wait({preparing})
+        if preparing is not None or any(queued.job == job for queued in self._waiting):
+            self._waiting = [queued for queued in self._waiting if queued.job != job]
+            await self._end(job, JobState.CANCELLED, reason)
+
+    async def stop(self, reason: str, *, grace_seconds: float, limit_seconds: float, drop_waiting: bool) -> None:
+        """End all runs; jobs that wait are left for the next coordinator, or cancelled too."""
+        for job, task in list(self._admitted.items()):
+            if self._runs.get(job) is None:
+                task.cancel()
+                await asyncio.wait({task})
+        await self._runs.stop(reason, grace_seconds=grace_seconds, limit_seconds=limit_seconds)
+        for queued in self._waiting if drop_waiting else ():
+            await self._end(queued.job, JobState.CANCELLED, reason)
+
+    async def _carry_out(self, queued: Queued, slots: Sequence[Slot]) -> None:
+        job = queued.job
+        runner: Runner | None = None
+        try:
+            plan = await self._planned(queued)
+            if plan is not None:
+                files = JobFiles.of(self._state_dir, job)
+                runner = Runner(job=job, attempt=1, plan=plan, slots=slots, files=files, services=self._services)
+                await self._runs.carry_out(runner)
+        except asyncio.CancelledError:
+            if runner is None:
+                self._waiting.insert(0, queued)
+            raise
+        except Exception as error:
+            _log.exception("a job could not be carried out", job=job)
+            await self._end(job, JobState.FAILED, f"the coordinator failed: {error!r}; see its log")
+        finally:
+            del self._admitted[job]
+            self._services.metrics.ended(job)
+            # Slots that were assigned are free when their agents say so.
+            for slot in slots if runner is None else ():
+                self._services.agents.free(slot.agent)
+            self.look()
+
+    async def _planned(self, queued: Queued) -> JobPlan | None:
+        """Return the plan of an admitted job, all of it on disk; None where it was refused or has to wait."""
+        try:
+            plan = queued.plan or await inspect(
+                queued.spec, agents=self._services.agents, data=self._services.data, limit_seconds=INSPECT_SECONDS
+            )
+        except SpecError as error:
+            await self._end(queued.job, JobState.FAILED, str(error), error=JobError(type="job", message=str(error)))
+            return None
+        except UnreachableError as error:
+            queued.not_before = time.monotonic() + RETRY_SECONDS
+            self._waiting.insert(0, queued)
+            await self._say(queued, f"{error}; this is tried again", 0)
+            return None
+        files, job = JobFiles.of(self._state_dir, queued.job), queued.job
+        bubble = float(plan.prediction.bubble_fraction)
+
+        def write(store: Store) -> None:
+            files.write_plan(plan.train)
+            store.set_plan(job, total_steps=plan.total_steps, bubble_fraction=bubble)
+
+        await self._services.journal.do(write)
+        self._services.metrics.planned(job, bubble_fraction=bubble)
+        return plan
+
+    async def _say(self, queued: Queued, reason: str, missing_slots: int) -> None:
+        if queued.waits_for == (reason, missing_slots):
+            return
+        queued.waits_for = (reason, missing_slots)
+        job = queued.job
+        await self._services.journal.do(
+            lambda store: store.set_waiting(job, reason=reason, missing_slots=missing_slots)
+        )
+
+    async def _end(self, job: str, state: JobState, reason: str, *, error: JobError | None = None) -> None:
+        change = StateChange(state=state, reason=reason, attempt=0, step=0, time=time.time())
+        await self._services.journal.do(lambda store: store.change_state(job, change, error=error))
+        _log.info("job changed its state", job=job, state=state.value, reason=reason)

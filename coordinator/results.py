@@ -1,0 +1,103 @@
+"""What a run leaves behind: journalled steps, checkpoints and evaluations."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import structlog
+from takt.v1 import data_pb2
+
+from coordinator import evaluation
+from coordinator.commit import step_record
+from coordinator.dispatch import EVALUATION_SPLIT
+from coordinator.evaluation import Evaluation, Row
+from coordinator.events import SavedShard, StepResult
+from coordinator.files import JobFiles
+from coordinator.journal import Journal
+from coordinator.metrics import RunMetrics
+from coordinator.planning import JobPlan
+from coordinator.records import StepRecord
+from coordinator.store import Store
+
+_log = structlog.get_logger()
+
+
+class Results:
+    """The results of one run; each is on disk when its call returns."""
+
+    def __init__(self, *, job: str, plan: JobPlan, journal: Journal, files: JobFiles, metrics: RunMetrics) -> None:
+        self._job = job
+        self._plan = plan
+        self._journal = journal
+        self._files = files
+        self._metrics = metrics
+        self._committed_at = time.monotonic()
+        self._epoch = 0
+        self._evaluation: Evaluation | None = None
+        self._warming: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """The workers begin their first step now."""
+        self._committed_at = time.monotonic()
+        self._warming = asyncio.create_task(asyncio.to_thread(evaluation.warm))
+
+    async def commit_step(self, results: Sequence[StepResult], description: data_pb2.StepDescription) -> None:
+        """Journal a training step."""
+        now = time.monotonic()
+        seconds, self._committed_at = now - self._committed_at, now
+        record_rows = self._plan.spec.data.record_rows
+        step = step_record(results, description, seconds=seconds, record_rows=record_rows)
+        self._epoch = step.epoch
+        await self._journal.do(lambda store: self._write_step(store, step))
+        self._metrics.committed(self._job, step)
+        _log.info("step committed", job=self._job, step=step.step, loss=step.loss, seconds=round(step.seconds, 4))
+
+    async def commit_checkpoint(self, step: int, shards: Sequence[SavedShard]) -> None:
+        """Complete a checkpoint and drop the oldest.
+
+        Raises:
+            ValueError: a shard is not there as it was reported.
+            OSError: the folder cannot be written.
+        """
+        num_stages, keep = self._plan.train.placement.num_stages, self._plan.spec.checkpoint.keep
+        epoch = self._epoch
+
+        def write(_: Store) -> None:
+            self._files.write_manifest(job=self._job, step=step, epoch=epoch, num_stages=num_stages, shards=shards)
+            self._files.prune_checkpoints(keep=keep)
+
+        await self._journal.do(write)
+
+    def add_rows(self, rows: Sequence[Row]) -> None:
+        """Take outputs of the evaluation that is under way.
+
+        Raises:
+            EvaluationError: a row came twice or is not of the split.
+        """
+        if self._evaluation is None:
+            split = self._plan.data.split(EVALUATION_SPLIT)
+            self._evaluation = Evaluation(num_rows=0 if split is None else split.num_rows)
+        self._evaluation.add(rows)
+
+    async def commit_evaluation(self, after: int) -> None:
+        """Compute and journal the figures of the evaluation that was under way.
+
+        Raises:
+            EvaluationError: not every row of the split was reported once.
+        """
+        self.add_rows(())
+        collected, self._evaluation = self._evaluation, None
+        if collected is None:
+            return
+        task = self._plan.spec.data.task
+        record = await asyncio.to_thread(collected.record, task=task, step=after, split=EVALUATION_SPLIT)
+
+        def write(store: Store) -> None:
+            store.add_evaluation(self._job, record)
+            self._files.append_evaluation(record)
+
+        await self._journal.do(write)
+
+    def _write_step(self, store: Store, step: StepRecord) -> None:
+        store.add_step(self._job, step)
+        self._files.append_step(step)

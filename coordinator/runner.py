@@ -1,0 +1,267 @@
+"""Carries out one run: feeds ``run.advance`` with what happens, and does what it says."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+from takt.v1 import workers_pb2 as pb
+
+from coordinator.agents import Agents
+from coordinator.assignment import assignment_of
+from coordinator.data_client import DataClient
+from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of
+from coordinator.dispatch import EVALUATION_SPLIT, Dispatch
+from coordinator.evaluation import EvaluationError
+from coordinator.events import (
+    Assign,
+    CancelAsked,
+    ChangeState,
+    Command,
+    CommitCheckpoint,
+    CommitEvaluation,
+    CommitStep,
+    Connected,
+    Event,
+    Faulted,
+    Issue,
+    Progressed,
+    Release,
+    SendRendezvous,
+    StoreOpened,
+)
+from coordinator.failure import Fault, FaultKind
+from coordinator.files import JobFiles
+from coordinator.issuing import Issuing
+from coordinator.journal import Journal
+from coordinator.membership import Slot
+from coordinator.metrics import RunMetrics
+from coordinator.planning import JobPlan
+from coordinator.records import JobError, JobState, StateChange, WorkerRecord
+from coordinator.results import Results
+from coordinator.run import advance, begin
+from coordinator.run_state import RunSetting
+from coordinator.sequence import Sequence
+from coordinator.store import Store
+from coordinator.streams import Outbox, Streams
+from coordinator.workers import Figures, places_of
+
+AUTO_CHECKPOINT_STEPS = 100
+"""Training steps between two checkpoints where the job leaves it to the coordinator."""
+CANCEL_SECONDS = 2.0
+"""How long the request to cancel waits for the run to take note."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunServices:
+    """What every run of this coordinator works with."""
+
+    agents: Agents
+    data: DataClient
+    journal: Journal
+    metrics: RunMetrics
+    strict: bool
+    """One command at a time."""
+    credit: int
+    """Steps that workers may be ahead of the last commit."""
+
+
+class Runner:
+    """One attempt of one job, from its assignments to its end. Only for the thread of the event loop."""
+
+    def __init__(
+        self, *, job: str, attempt: int, plan: JobPlan, slots: Iterable[Slot], files: JobFiles, services: RunServices
+    ) -> None:
+        self.job = job
+        self.attempt = attempt
+        self._plan = plan
+        self._services = services
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        places = places_of(plan, slots)
+        self._streams = Streams(len(places), strict=services.strict)
+        self._figures = Figures(len(places))
+        self._results = Results(job=job, plan=plan, journal=services.journal, files=files, metrics=services.metrics)
+        self._setting = RunSetting(
+            places=places,
+            sequence=_sequence(plan),
+            credit=services.credit,
+            step_timeout_seconds=plan.spec.limits.step_timeout_seconds,
+            lease_seconds=plan.spec.limits.lease_seconds,
+        )
+        self._state, self._first_commands = begin(self._setting, time.monotonic())
+        self._issuing: Issuing | None = None
+
+    @property
+    def workers(self) -> tuple[WorkerRecord, ...]:
+        """How its workers are getting on."""
+        return self._figures.records(self._state)
+
+    def worker_on(self, agent: str) -> int | None:
+        """Return the worker on an agent's slot, None where there is none."""
+        return next((place.worker for place in self._setting.places if place.agent == agent), None)
+
+    def post(self, event: Event) -> None:
+        """Tell what happened."""
+        self._events.put_nowait(event)
+
+    def connect(self, hello: pb.ExecutorHello) -> Outbox:
+        """An executor takes up its place; return what it is to be sent.
+
+        Raises:
+            StreamTakenError: the place is taken.
+        """
+        outbox = self._streams.open(hello.worker)
+        self.post(Connected(hello.worker, hello.pid))
+        return outbox
+
+    def told(self, worker: int, message: pb.ExecuteRequest) -> None:
+        """An executor said something."""
+        self._figures.heard(worker)
+        match message.WhichOneof("message"):
+            case "store_opened":
+                self.post(StoreOpened(worker, message.store_opened.address))
+            case "ready":
+                self.post(ready_of(worker, message.ready))
+            case "done":
+                self._streams.done(worker, message.done.seq)
+                self.post(Progressed(worker))
+            case "step":
+                reported = reported_of(worker, message.step)
+                self._figures.add(reported.result)
+                self.post(reported)
+            case "rows":
+                self._take_rows(worker, message.rows)
+            case "saved":
+                self.post(saved_of(worker, message.saved))
+            case "failure":
+                stage, log = self._setting.places[worker].stages[0], f"logs/worker-{worker}.log"
+                self.post(faulted_of(worker, message.failure, stage=stage, log=log))
+
+    async def run(self) -> None:
+        """Carry the run out; return when it has ended, and all of it is on disk."""
+        self._issuing = Issuing(
+            job=self.job,
+            sequence=self._setting.sequence,
+            credit=self._setting.credit,
+            dispatch=Dispatch(self._plan, job=self.job, attempt=self.attempt),
+            data=self._services.data,
+            streams=self._streams,
+            on_data_error=lambda error: self.post(_fault("data", error)),
+        )
+        try:
+            await self._obey_all(self._first_commands)
+            while not self._state.state.is_final:
+                await self._handle(await self._events.get())
+                self._events.task_done()
+        finally:
+            self._issuing.close()
+            self._streams.close()
+
+    async def cancel(self, reason: str, grace_seconds: float) -> None:
+        """Ask for the end; return when that has been recorded, or after a while."""
+        self.post(CancelAsked(reason, grace_seconds))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._events.join()
+
+    async def abandon(self, reason: str) -> None:
+        """Record the end of a cancelled run that is not waited for any longer."""
+        await self._change_state(ChangeState(state=JobState.CANCELLED, reason=reason, step=self._state.step))
+
+    async def break_off(self, reason: str) -> None:
+        """Release all workers and record the end of a run that this program cannot carry on."""
+        for worker in range(len(self._setting.places)):
+            release = pb.Release(job=self.job, attempt=self.attempt, grace_seconds=0)
+            self._send(worker, pb.AttendResponse(release=release))
+        error = JobError(type="coordinator", message=reason)
+        await self._change_state(ChangeState(state=JobState.FAILED, reason=reason, step=self._state.step, error=error))
+
+    async def _handle(self, event: Event) -> None:
+        self._state, commands = advance(self._state, event, time.monotonic())
+        await self._obey_all(commands)
+
+    async def _obey_all(self, commands: tuple[Command, ...]) -> None:
+        for command in commands:
+            try:
+                await self._obey(command)
+            except (EvaluationError, OSError, ValueError) as error:
+                _log.exception("a result of the run could not be kept", job=self.job)
+                # Ahead of all that is waiting, so that the run cannot succeed meanwhile.
+                await self._handle(_fault("coordinator", error))
+
+    async def _obey(self, command: Command) -> None:
+        match command:
+            case Assign(worker):
+                self._send(worker, pb.AttendResponse(assign=self._assignment(worker)))
+            case Release(worker, grace_seconds):
+                self._issuing_now.close()
+                release = pb.Release(job=self.job, attempt=self.attempt, grace_seconds=grace_seconds)
+                self._send(worker, pb.AttendResponse(release=release))
+            case SendRendezvous(workers, address):
+                self._streams.meet(workers, address)
+            case Issue(item):
+                self._issuing_now.issue(item)
+            case CommitStep(step, results):
+                await self._results.commit_step(results, self._issuing_now.take_description(step))
+            case CommitCheckpoint(step, shards):
+                await self._results.commit_checkpoint(step, shards)
+            case CommitEvaluation(after):
+                await self._results.commit_evaluation(after)
+            case ChangeState():
+                if command.state is JobState.RUNNING:
+                    self._results.start()
+                await self._change_state(command)
+
+    async def _change_state(self, change: ChangeState) -> None:
+        record = StateChange(
+            state=change.state, reason=change.reason, attempt=self.attempt, step=change.step, time=time.time()
+        )
+        workers = self.workers
+
+        def write(store: Store) -> None:
+            store.set_workers(self.job, workers)
+            store.change_state(self.job, record, error=change.error)
+
+        await self._services.journal.do(write)
+        _log.info("job changed its state", job=self.job, state=change.state.value, reason=change.reason)
+
+    def _take_rows(self, worker: int, message: pb.EvaluationRows) -> None:
+        try:
+            self._results.add_rows(rows_of(message))
+            self.post(Progressed(worker))
+        except EvaluationError as error:
+            self.post(_fault("coordinator", error))
+
+    def _assignment(self, worker: int) -> pb.Assignment:
+        return assignment_of(
+            self._plan, job=self.job, attempt=self.attempt, worker=worker, data_service=self._services.data.address
+        )
+
+    def _send(self, worker: int, message: pb.AttendResponse) -> None:
+        self._services.agents.send(self._setting.places[worker].agent, message)
+
+    @property
+    def _issuing_now(self) -> Issuing:
+        if self._issuing is None:
+            raise RuntimeError("the run has not begun")
+        return self._issuing
+
+
+def _sequence(plan: JobPlan) -> Sequence:
+    split = plan.data.split(EVALUATION_SPLIT)
+    return Sequence(
+        total_steps=plan.total_steps,
+        save_every=plan.spec.checkpoint.every_steps or AUTO_CHECKPOINT_STEPS,
+        evaluate_every=plan.spec.eval.every_steps,
+        evaluate_at_end=plan.spec.eval.at_end,
+        evaluation_steps=0 if split is None or not split.labelled else split.num_steps,
+    )
+
+
+def _fault(kind: str, error: Exception) -> Faulted:
+    """Return what the coordinator itself met as an event."""
+    return Faulted(Fault(kind=FaultKind.COORDINATOR, error=JobError(type=kind, message=str(error))))

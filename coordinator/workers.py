@@ -1,0 +1,67 @@
+"""What is told of a run's workers: their places, and how they are getting on."""
+
+import time
+from collections.abc import Iterable
+
+from coordinator.events import StepResult
+from coordinator.membership import Slot
+from coordinator.planning import JobPlan
+from coordinator.records import JobState, WorkerRecord
+from coordinator.run_state import Life, Place, RunState
+
+
+def places_of(plan: JobPlan, slots: Iterable[Slot]) -> tuple[Place, ...]:
+    """Return the place of each worker on the slots that the job got, worker 0 on the first."""
+    return tuple(
+        Place(
+            worker=worker,
+            dp_rank=plan.topology.coordinates(worker).dp_rank,
+            stages=tuple(part.stage for part in plan.slices_of(worker)),
+            agent=slot.agent,
+            host=slot.host,
+        )
+        for worker, slot in enumerate(slots)
+    )
+
+
+class Figures:
+    """Adds up what workers report, to be shown and kept."""
+
+    def __init__(self, num_workers: int) -> None:
+        self._busy_seconds = [0.0] * num_workers
+        self._idle_seconds = [0.0] * num_workers
+        self._last_progress: list[float | None] = [None] * num_workers
+
+    def add(self, result: StepResult) -> None:
+        """Take a step report's shares of time."""
+        self._busy_seconds[result.worker] += result.busy_seconds
+        self._idle_seconds[result.worker] += result.idle_seconds
+
+    def heard(self, worker: int) -> None:
+        """A worker got something done just now."""
+        self._last_progress[worker] = time.time()
+
+    def records(self, state: RunState) -> tuple[WorkerRecord, ...]:
+        """Return how all workers are getting on."""
+        return tuple(
+            WorkerRecord(
+                worker=place.worker,
+                stages=place.stages,
+                dp_rank=place.dp_rank,
+                host=place.host,
+                state=_life(state, member.life),
+                pid=member.pid,
+                log=member.log,
+                parameters=member.parameters,
+                peak_bytes=member.peak_bytes,
+                last_progress=self._last_progress[place.worker],
+                busy_seconds=self._busy_seconds[place.worker],
+                idle_seconds=self._idle_seconds[place.worker],
+            )
+            for place, member in zip(state.setting.places, state.members, strict=True)
+        )
+
+
+def _life(state: RunState, life: Life) -> str:
+    started = state.state in (JobState.RUNNING, JobState.CANCELLING)
+    return "running" if life is Life.READY and started else life.value
