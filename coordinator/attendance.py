@@ -7,6 +7,7 @@ from takt.v1 import workers_pb2 as pb
 from coordinator.agents import Agents, Outbox
 from coordinator.decode import ended_of
 from coordinator.events import Started
+from coordinator.membership import SlotState
 from coordinator.queue import Queue
 from coordinator.runner import Runner
 from coordinator.runs import Runs
@@ -43,10 +44,7 @@ class Attendance:
         self._agents.heard(agent)
         match message.WhichOneof("message"):
             case "heartbeat" if not message.heartbeat.job:
-                slot = self._agents.membership.slot(agent)
-                # A released executor may have been given up; when its agent is free again, so is the slot.
-                if slot is not None and not self._queue.holds_slots(slot.job):
-                    self._free(agent)
+                self._free_unless_held(agent)
             case "started":
                 started = message.started
                 runner, worker = self._place(agent, started.job, started.attempt)
@@ -56,7 +54,7 @@ class Attendance:
                 runner, worker = self._place(agent, message.ended.job, message.ended.attempt)
                 if runner is not None and worker is not None:
                     runner.post(ended_of(worker, message.ended))
-                self._free(agent)
+                self._free_unless_held(agent)
             case "inspected":
                 self._agents.inspected(message.inspected)
 
@@ -98,6 +96,9 @@ class Attendance:
             return None, None
         return runner, runner.worker_on(agent)
 
-    def _free(self, agent: str) -> None:
-        self._agents.free(agent)
-        self._queue.look()
+    def _free_unless_held(self, agent: str) -> None:
+        """Free a slot whose executor was given up, now that its agent has none; a run frees the others at its end."""
+        slot = self._agents.membership.slot(agent)
+        if slot is not None and slot.state is SlotState.BUSY and not self._queue.holds_slots(slot.job):
+            self._agents.free(agent)
+            self._queue.look()

@@ -139,9 +139,9 @@ class Queue:
         finally:
             del self._admitted[job]
             self._services.metrics.ended(job)
-            # Slots that were assigned are free when their agents say so.
-            for slot in slots if runner is None else ():
-                self._services.agents.free(slot.agent)
+            for slot in slots:
+                if runner is None or runner.is_gone(slot.agent):
+                    self._services.agents.free(slot.agent)
             self.look()
 
     async def _planned(self, queued: Queued) -> JobPlan | None:

@@ -42,7 +42,7 @@ from coordinator.planning import JobPlan
 from coordinator.records import JobError, JobState, StateChange, WorkerRecord
 from coordinator.results import Results
 from coordinator.run import advance, begin
-from coordinator.run_state import RunSetting
+from coordinator.run_state import Life, RunSetting
 from coordinator.sequence import Sequence
 from coordinator.store import Store
 from coordinator.streams import Outbox, Streams
@@ -103,6 +103,11 @@ class Runner:
     def worker_on(self, agent: str) -> int | None:
         """Return the worker on an agent's slot, None where there is none."""
         return next((place.worker for place in self._setting.places if place.agent == agent), None)
+
+    def is_gone(self, agent: str) -> bool:
+        """Whether the executor on an agent's slot was seen to end."""
+        worker = self.worker_on(agent)
+        return worker is None or self._state.members[worker].life is Life.GONE
 
     def post(self, event: Event) -> None:
         """Tell what happened."""
