@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from takt.rpc.address import listen_failure, parse_listen
+from takt.rpc.lifecycle import Announcement
 
 from coordinator.cli import services
 from coordinator.cli.exits import CliError, ExitCode
@@ -20,8 +21,8 @@ def start_services(
     listen: str = services.ANY_PORT,
     strict: bool = False,
     embedded: bool = False,
-) -> str:
-    """Start a data service, a coordinator and agents; return the coordinator's address."""
+) -> tuple[str, list[Announcement]]:
+    """Start a data service, a coordinator and agents; return the coordinator's address, and what all announced."""
     (data,) = supervisor.start([services.data_service(state_dir=state_dir)])
     (beat,) = supervisor.start(
         [
@@ -35,10 +36,10 @@ def start_services(
         ]
     )
     address = str(beat.address)
-    supervisor.start(
+    agents = supervisor.start(
         [services.agent(slot=slot, state_dir=state_dir, coordinator_address=address) for slot in range(num_workers)]
     )
-    return address
+    return address, [data, beat, *agents]
 
 
 def new_log_dir(state_dir: Path) -> Path:

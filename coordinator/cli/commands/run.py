@@ -60,7 +60,7 @@ def command(
         )
         try:
             console.print(f"starting {num_workers} workers; service logs in {supervisor.log_dir}", soft_wrap=True)
-            address = start_services(
+            address, _ = start_services(
                 supervisor, state_dir=state_dir, num_workers=num_workers, strict=strict, embedded=True
             )
             attendance = Attendance(interrupts, tend=supervisor.tend)

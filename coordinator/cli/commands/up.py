@@ -45,9 +45,11 @@ def command(
             should_stop=lambda: interrupts.count > 0,
         )
         try:
-            address = start_services(supervisor, state_dir=state_dir, num_workers=workers, listen=listen)
+            address, announcements = start_services(supervisor, state_dir=state_dir, num_workers=workers, listen=listen)
             print_line(address)
-            print_remark(f"{workers} workers; logs in {supervisor.log_dir}; Ctrl-C stops everything")
+            for announcement in announcements:
+                print_remark(str(announcement))
+            print_remark(f"logs in {supervisor.log_dir}; Ctrl-C stops everything")
             while not interrupts.count:
                 supervisor.tend()
                 interrupts.pause(TEND_SECONDS)
