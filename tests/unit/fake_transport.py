@@ -1,0 +1,56 @@
+"""A transport that moves nothing and writes down what it was told."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from stage_worker.engine.transport import Message, PeerLostError
+
+
+@dataclass
+class FakeTransport:
+    """Hands out ``arriving`` for every receive; sums are over one worker."""
+
+    arriving: torch.Tensor | None = None
+    """What a receive returns; None: the peer is lost."""
+    sent: list[tuple[torch.Tensor, Message, int]] = field(default_factory=list)
+    received: list[tuple[Message, int]] = field(default_factory=list)
+    flushes: int = 0
+
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+        """Keep it."""
+        self.sent.append((tensor, message, to_worker))
+
+    def receive(self, message: Message, *, from_worker: int) -> "FakeReceive":
+        """Write it down."""
+        self.received.append((message, from_worker))
+        return FakeReceive(self.arriving, from_worker)
+
+    def flush(self) -> None:
+        """Count it."""
+        self.flushes += 1
+
+    def add_over_replicas(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return it."""
+        return tensor
+
+    def add_over_stages(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return it."""
+        return tensor
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class FakeReceive:
+    """A posted receive."""
+
+    tensor: torch.Tensor | None
+    worker: int
+
+    def wait(self) -> torch.Tensor:
+        """Return a copy, or raise where the peer is lost."""
+        if self.tensor is None:
+            raise PeerLostError(f"worker {self.worker} closed its connection")
+        return self.tensor.clone()
