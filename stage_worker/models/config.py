@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from stage_worker.models.families import check_supported
+from stage_worker.models.families import UnsupportedModelError, check_supported
 
 
 class ModelConfigError(ValueError):
@@ -31,7 +31,7 @@ def pretrained_config(folder: Path) -> Any:
 
     Raises:
         ModelConfigError: the folder has no config that transformers knows.
-        UnsupportedModelError: no family describes its type.
+        UnsupportedModelError: no family describes its type, or Takt cannot train this variant.
     """
     if not (folder / "config.json").is_file():
         raise ModelConfigError(f"model.pretrained: {folder} has no config.json")
@@ -40,6 +40,7 @@ def pretrained_config(folder: Path) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise ModelConfigError(f"model.pretrained: the config of {folder} cannot be read: {error}") from error
     check_supported(config.model_type)
+    _check(config, "model.pretrained")
     return config
 
 
@@ -48,7 +49,7 @@ def new_config(values: Mapping[str, Any], needs: TaskNeeds) -> Any:
 
     Raises:
         ModelConfigError: transformers refuses the values.
-        UnsupportedModelError: no family describes its type.
+        UnsupportedModelError: no family describes its type, or Takt cannot train this variant.
     """
     given = dict(values)
     model_type = given.pop("model_type", None)
@@ -58,9 +59,11 @@ def new_config(values: Mapping[str, Any], needs: TaskNeeds) -> Any:
     given.setdefault("vocab_size", needs.vocabulary_size)
     given.setdefault("pad_token_id", needs.pad_token_id)
     try:
-        return AutoConfig.for_model(model_type, **given)
+        config = AutoConfig.for_model(model_type, **given)
     except Exception as error:  # the library validates with types of its own
         raise ModelConfigError(f"model.config is refused by transformers: {error}") from error
+    _check(config, "model.config")
+    return config
 
 
 def fit_to_task(config: Any, needs: TaskNeeds, *, attention: str) -> None:
@@ -78,3 +81,14 @@ def fit_to_task(config: Any, needs: TaskNeeds, *, attention: str) -> None:
         config.num_labels = needs.num_labels
     config._attn_implementation = attention
     config.dtype = torch.float32
+
+
+def _check(config: Any, key: str) -> None:
+    """Refuse now what the modelling code, which takes seconds to import, would refuse on a worker."""
+    if config.hidden_size % config.num_attention_heads:
+        raise ModelConfigError(
+            f"{key}: hidden_size is {config.hidden_size}, need a multiple of "
+            f"num_attention_heads, which is {config.num_attention_heads}"
+        )
+    if getattr(config, "is_decoder", False):
+        raise UnsupportedModelError(f"{key}: is_decoder is true; a {config.model_type} is trained as an encoder only")

@@ -50,6 +50,7 @@ def load_model(
     # Without a name the library attends eagerly and leaves the mask out, silently.
     assert config._attn_implementation is not None, "the config names no attention implementation"
     model.eval()
+    config.architectures = [type(model).__name__]
     blocks = family.blocks(config)
     stages = {part.stage: StageBlocks(part, part.blocks(blocks)) for part in slices}
     prefixes = [prefix for stage in stages.values() for block in stage.blocks for prefix in block.modules]

@@ -112,7 +112,7 @@ def _read_index(folder: Path) -> dict[str, str]:
         files = dict(json.loads((folder / _INDEX).read_text())["weight_map"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder / _INDEX} is no index of safetensors: {error}") from error
-    for file in sorted(set(files.values())):
+    for file in sorted({str(file) for file in files.values()}):
         if Path(file).name != file:
             raise WeightsError(f"{folder / _INDEX} names {file}, which is outside the folder")
         if not (folder / file).is_file():

@@ -45,7 +45,7 @@ def load_tiny(
     fit_to_task(config, NEEDS, attention=attention)
     return load_model(
         config,
-        slices=(slice_of(stage, pp=pp),),
+        slices=(slice_of(stage, pp=pp, num_layers=config.num_hidden_layers),),
         num_stages=pp,
         folder=folder,
         seed=seed,
