@@ -27,7 +27,8 @@ async def inspect_model(
         start_new_session=True,
     )
     try:
-        output, errors = await asyncio.wait_for(process.communicate(question.spec_json.encode()), limit_seconds)
+        async with asyncio.timeout(limit_seconds):
+            output, errors = await process.communicate(question.spec_json.encode())
     except TimeoutError:
         answer.error = f"looking at the model took longer than {limit_seconds:g} s; is its folder on a slow disk?"
         return answer

@@ -49,7 +49,8 @@ class CoordinatorStream:
             ).Attend()
             sender = asyncio.create_task(self._send(call))
             try:
-                first = await asyncio.wait_for(call.read(), _WELCOME_SECONDS)
+                async with asyncio.timeout(_WELCOME_SECONDS):  # wait_for can swallow a cancellation
+                    first = await call.read()
                 if isinstance(first, pb.AttendResponse) and first.HasField("welcome"):
                     self.welcomed = True
                     log.info("coordinator found", address=self._address, lease_seconds=first.welcome.lease_seconds)

@@ -358,6 +358,7 @@ async def test_agent_waits_for_a_coordinator_that_comes_later(tmp_path: Path) ->
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         agent = Agent(config(address, tmp_path), metrics_address="127.0.0.1:1", command=FAKE)
         task = asyncio.create_task(agent.run())
+        nobody.settimeout(20)
         caller, _ = await asyncio.to_thread(nobody.accept)
         caller.close()  # the agent has dialled in vain
     server = await start(coordinator, address)

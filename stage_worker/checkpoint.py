@@ -1,0 +1,95 @@
+"""A worker's share of a checkpoint: shards by stage, each written whole or not at all.
+
+The coordinator's manifest, which makes a checkpoint of them, comes last and elsewhere.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from stage_worker.models.loaded import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    """One file of a checkpoint."""
+
+    file: str
+    """Name in the checkpoint's folder."""
+    kind: str
+    """parameters, optimizer, or model for its config.json."""
+    stage: int
+    sha256: str
+    num_bytes: int
+
+
+def write_shards(
+    folder: Path,
+    model: LoadedModel,
+    *,
+    optimizer_state: Callable[[int], Mapping[str, torch.Tensor]],
+    updates_applied: int,
+) -> tuple[WrittenShard, ...]:
+    """Write the shards of all of a worker's stages; the config goes with the first stage.
+
+    Args:
+        folder: of the checkpoint; made where it is missing.
+        model: the worker's part.
+        optimizer_state: tensors of one stage's optimizer by name, such as ``NAME.exp_avg``.
+        updates_applied: what the optimizer has done so far; kept beside its tensors.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shards: list[WrittenShard] = []
+    for stage, held in model.stages.items():
+        content = _serialise(model.state(stage), {})
+        shards.append(_write(folder / f"stage-{stage:03d}.safetensors", content, kind="parameters", stage=stage))
+        content = _serialise(optimizer_state(stage), {"updates_applied": str(updates_applied)})
+        shards.append(_write(folder / f"optimizer-{stage:03d}.safetensors", content, kind="optimizer", stage=stage))
+        if held.slice.is_first:
+            shards.append(_write(folder / "config.json", config_json(model).encode(), kind="model", stage=stage))
+    _sync_folder(folder)
+    return tuple(shards)
+
+
+def config_json(model: LoadedModel) -> str:
+    """Return the config.json with which the whole model loads as what it is."""
+    values = json.loads(model.config.to_json_string())
+    values.pop("_name_or_path", None)  # a path of this machine
+    values["architectures"] = [type(model.model).__name__]
+    return json.dumps(values, indent=2, sort_keys=True) + "\n"
+
+
+def _serialise(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content: bytes = save(whole, metadata={"format": "pt", **metadata})
+    return content
+
+
+def _write(path: Path, content: bytes, *, kind: str, stage: int) -> WrittenShard:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return WrittenShard(path.name, kind, stage, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)  # else the renames may be lost with the power
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,90 @@
+"""What an executor needs to know of its job, read once from the assignment."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from takt.v1 import workers_pb2 as pb
+
+from stage_worker.comm import Place
+from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
+from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
+from stage_worker.models.config import TaskNeeds
+from stage_worker.models.slices import StageSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorJob:
+    """One worker's place in one attempt of a job."""
+
+    job: str
+    attempt: int
+    place: Place
+    slices: tuple[StageSlice, ...]
+    """Its stages, ascending."""
+    num_stages: int
+    """Of the whole model."""
+    folder: Path | None
+    """Pretrained model; None for one from scratch."""
+    config: Mapping[str, Any]
+    """Values of a config from scratch."""
+    attention: str
+    needs: TaskNeeds
+    optimizer: OptimizerSettings
+    seed: int
+    step_timeout_seconds: float
+    data_service: str
+    """host:port."""
+
+
+def job_of(assignment: pb.Assignment) -> ExecutorJob:
+    """Return what an assignment says.
+
+    Raises:
+        KeyError, TypeError, ValueError: its spec is not a resolved one.
+    """
+    spec = json.loads(assignment.spec_json)
+    model, train = spec["model"], spec["train"]
+    folder = model["pretrained"]
+    last = assignment.num_stages - 1
+    return ExecutorJob(
+        job=assignment.job,
+        attempt=assignment.attempt,
+        place=Place(worker=assignment.worker, pp=spec["parallel"]["pp"], dp=spec["parallel"]["dp"]),
+        slices=tuple(
+            StageSlice(
+                stage=part.stage,
+                first_layer=part.first_layer,
+                num_layers=part.num_layers,
+                is_first=part.stage == 0,
+                is_last=part.stage == last,
+            )
+            for part in assignment.stages
+        ),
+        num_stages=assignment.num_stages,
+        folder=Path(folder) if folder is not None else None,
+        config=model["config"] or {},
+        attention=model["attention"],
+        needs=TaskNeeds(
+            labels=tuple(assignment.labels),
+            num_labels=assignment.num_labels,
+            pad_token_id=assignment.pad_token_id,
+            vocabulary_size=assignment.vocabulary_size,
+        ),
+        optimizer=OptimizerSettings(
+            name=OptimizerName(train["optimizer"]),
+            learning_rate=LearningRate(
+                base=train["learning_rate"],
+                schedule=LearningRateSchedule(train["lr_schedule"]),
+                warmup_fraction=train["warmup_fraction"],
+                total_steps=assignment.total_steps,
+            ),
+            weight_decay=train["weight_decay"],
+            max_grad_norm=train["max_grad_norm"],
+        ),
+        seed=train["seed"],
+        step_timeout_seconds=spec["limits"]["step_timeout_seconds"],
+        data_service=assignment.data_service,
+    )

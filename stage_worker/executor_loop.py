@@ -1,0 +1,123 @@
+"""Takes commands, lets the engine obey them, and tells what came of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from takt.v1 import workers_pb2 as pb
+
+from stage_worker.batches import DataServiceSource
+from stage_worker.checkpoint import write_shards
+from stage_worker.decode import encode_report, encode_rows
+from stage_worker.engine.commands import Command, Op, Phase, StepCommands
+from stage_worker.engine.engine import Engine
+from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.result import StepResult
+from stage_worker.executor_link import CoordinatorLink
+from stage_worker.models.loaded import LoadedModel
+from stage_worker.record import RecordWriter
+
+log = structlog.get_logger()
+
+
+class CommandLoop:
+    """The life of an executor between ready and stop."""
+
+    def __init__(
+        self,
+        link: CoordinatorLink,
+        *,
+        model: LoadedModel,
+        make_engine: Callable[[Callable[[Command, int], None]], Engine],
+        batches: DataServiceSource,
+        ledger: Ledger,
+        record: RecordWriter,
+        checkpoints: Path,
+    ) -> None:
+        """Prepare to obey.
+
+        Args:
+            link: where commands come from and reports go.
+            model: the worker's part.
+            make_engine: makes the engine, given whom to tell of every command that was done.
+            batches: the engine's; told of steps that come and are done.
+            ledger: the engine's.
+            record: shared with the agent.
+            checkpoints: folder of the job's checkpoints.
+        """
+        self._link = link
+        self._model = model
+        self._engine = make_engine(self._note)
+        self._batches = batches
+        self._ledger = ledger
+        self._record = record
+        self._checkpoints = checkpoints
+        self._stage = min(model.stages)  # the only one, as long as a worker has one chunk
+        self._reported = ledger.seconds()
+        self._sent_bytes = self._received_bytes = 0
+
+    def run(self) -> None:
+        """Obey until told to stop.
+
+        Raises:
+            CoordinatorLostError: the stream of commands ended before.
+            CommandFailed: a command failed.
+            FenceError, MessageError: commands came that cannot be obeyed.
+        """
+        while True:
+            with self._ledger.during(Activity.WAIT_COMMAND):
+                commands = self._link.commands()
+            if self._obey(commands):
+                return
+
+    def _obey(self, commands: StepCommands) -> bool:
+        """Obey commands and tell what is to be told; return whether that was the last."""
+        ops = [command.op for command in commands.commands]
+        last_seq = commands.first_seq + len(ops) - 1
+        result = None
+        match ops:
+            case [Op.STOP]:
+                self._note(commands.commands[0], last_seq)
+            case [Op.SAVE]:
+                with self._ledger.during(Activity.SAVE):
+                    self._save(commands.setting.step)
+                self._note(commands.commands[0], last_seq)
+            case _:
+                result = self._engine.run(commands)
+        if commands.acknowledge:
+            self._link.say(pb.ExecuteRequest(done=pb.CommandDone(seq=last_seq)))
+        if result is not None:
+            self._batches.release(commands.setting)
+            self._report(result, split=commands.setting.split)
+        return ops == [Op.STOP]
+
+    def _note(self, command: Command, seq: int) -> None:
+        self._record.finish_command(command.op, seq)
+        self._record.set_in_flight(self._engine.in_flight)
+
+    def _report(self, result: StepResult, *, split: str) -> None:
+        self._sent_bytes += result.sent_bytes
+        self._received_bytes += result.received_bytes
+        self._record.set_transferred(sent_bytes=self._sent_bytes, received_bytes=self._received_bytes)
+        for rows in encode_rows(result.rows, split=split, step=result.step):
+            self._link.say(pb.ExecuteRequest(rows=rows))
+        now = self._ledger.seconds()
+        passed = [new - old for new, old in zip(now, self._reported, strict=True)]
+        self._reported = now
+        self._link.say(pb.ExecuteRequest(step=encode_report(result, seconds=passed, stage=self._stage)))
+        if result.phase is Phase.TRAIN:
+            log.info("step done", step=result.step, seconds=round(sum(passed), 4), learning_rate=result.learning_rate)
+
+    def _save(self, step: int) -> None:
+        shards = write_shards(
+            self._checkpoints / f"step-{step}",
+            self._model,
+            optimizer_state=self._engine.optimizer_state,
+            updates_applied=self._engine.updates_applied,
+        )
+        messages = [
+            pb.Shard(file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes)
+            for shard in shards
+        ]
+        self._link.say(pb.ExecuteRequest(saved=pb.ShardsSaved(step=step, shards=messages)))
+        log.info("shards saved", step=step, files=[shard.file for shard in shards])

@@ -1,0 +1,187 @@
+"""One attempt from hello to stop: loads its part, meets the others, obeys, and tells why if it cannot."""
+
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+import torch
+from takt.rpc.client import channel
+from takt.v1 import workers_pb2 as pb
+
+from stage_worker.batches import DataServiceSource
+from stage_worker.comm import TransportName, join_transport
+from stage_worker.comm_store import RendezvousError, Store, address_of, join_store, open_store
+from stage_worker.engine.commands import Command
+from stage_worker.engine.engine import Engine
+from stage_worker.engine.failure import CommandFailed
+from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.transport import PeerLostError, Transport
+from stage_worker.executor_config import ExecutorConfig
+from stage_worker.executor_job import ExecutorJob
+from stage_worker.executor_link import CoordinatorLink, CoordinatorLostError
+from stage_worker.executor_loop import CommandLoop
+from stage_worker.models.config import fit_to_task, new_config, pretrained_config
+from stage_worker.models.families import family_of
+from stage_worker.models.loaded import LoadedModel
+from stage_worker.models.loading import load_model
+from stage_worker.record import RecordWriter
+
+PULSE_SECONDS = 0.5
+_PEER_MARGIN_SECONDS = 60.0
+"""How much longer a worker waits for a peer than a peer may compute: the agent must judge first."""
+
+log = structlog.get_logger()
+
+
+class ExecutorRun:
+    """One worker of one attempt. Everything but the reading of streams happens on the calling thread."""
+
+    def __init__(self, config: ExecutorConfig, job: ExecutorJob, record: RecordWriter) -> None:
+        """Begin to account for time, and dial the coordinator."""
+        self._config = config
+        self._job = job
+        self._record = record
+        self._device = torch.device(config.device)
+        self._ledger = Ledger(cells=record.start(), on_switch=record.switch)
+        threading.Thread(target=self._beat, name="pulse", daemon=True).start()
+        hello = pb.ExecutorHello(job=job.job, attempt=job.attempt, worker=job.place.worker, pid=os.getpid())
+        self._link = CoordinatorLink(channel(config.coordinator), hello)
+
+    def run(self) -> int:
+        """Live through the attempt; return the exit code of the process: 0 after STOP."""
+        try:
+            self._live()
+        except CoordinatorLostError as error:
+            log.error("coordinator lost", reason=str(error))
+            return 1
+        except Exception as error:
+            log.exception("executor failed")
+            self._link.say(pb.ExecuteRequest(failure=failure_of(error)))
+            self._link.close()
+            return 1
+        self._link.close()
+        return 0
+
+    def _live(self) -> None:
+        with self._ledger.during(Activity.LOAD):
+            store = self._open_store()
+            model = self._load()
+            transport = self._join(store)
+        batches = self._read_ahead(model)
+        loop = CommandLoop(
+            self._link,
+            model=model,
+            make_engine=lambda on_command: self._make_engine(model, transport, batches, on_command),
+            batches=batches,
+            ledger=self._ledger,
+            record=self._record,
+            checkpoints=self._config.state_dir / "jobs" / self._job.job / "checkpoints",
+        )
+        self._record.set_loaded()
+        log.info("stage is loaded", stages=sorted(model.stages), parameters=model.num_parameters)
+        ready = pb.ExecutorReady(parameters=model.num_parameters, peak_bytes=self._peak_bytes())
+        self._link.say(pb.ExecuteRequest(ready=ready))
+        loop.run()
+        transport.close()
+        batches.close()
+
+    def _open_store(self) -> Store | None:
+        if self._job.place.worker != 0:
+            return None
+        store = open_store(self._config.advertise)
+        self._link.say(pb.ExecuteRequest(store_opened=pb.StoreOpened(address=address_of(store))))
+        return store
+
+    def _load(self) -> LoadedModel:
+        job = self._job
+        config: Any = pretrained_config(job.folder) if job.folder is not None else new_config(job.config, job.needs)
+        fit_to_task(config, job.needs, attention=job.attention)
+        return load_model(
+            config,
+            slices=job.slices,
+            num_stages=job.num_stages,
+            folder=job.folder,
+            seed=job.seed,
+            device=self._device,
+        )
+
+    def _join(self, own_store: Store | None) -> Transport:
+        limit_seconds = self._job.step_timeout_seconds + _PEER_MARGIN_SECONDS
+        address = self._link.rendezvous()
+        try:
+            store = own_store if own_store is not None else join_store(address, limit_seconds=limit_seconds)
+            return join_transport(
+                TransportName(self._config.transport),
+                store,
+                place=self._job.place,
+                job=self._job.job,
+                attempt=self._job.attempt,
+                host=self._config.advertise,
+                device=self._device,
+                limit_seconds=limit_seconds,
+            )
+        except RendezvousError as error:
+            raise PeerLostError(str(error)) from error
+
+    def _read_ahead(self, model: LoadedModel) -> DataServiceSource:
+        family = family_of(model.config.model_type)
+        columns = [family.columns(is_first=part.is_first, is_last=part.is_last) for part in self._job.slices]
+        batches = DataServiceSource(
+            channel(self._job.data_service),
+            address=self._job.data_service,
+            job=self._job.job,
+            dp_rank=self._job.place.dp_rank,
+            columns=frozenset().union(*columns),
+        )
+        self._link.notify(lambda commands: batches.expect(commands.setting))
+        return batches
+
+    def _make_engine(
+        self,
+        model: LoadedModel,
+        transport: Transport,
+        batches: DataServiceSource,
+        on_command: Callable[[Command, int], None],
+    ) -> Engine:
+        return Engine(
+            model,
+            optimizer=self._job.optimizer,
+            seed=self._job.seed,
+            dp=self._job.place.dp,
+            dp_rank=self._job.place.dp_rank,
+            transport=transport,
+            batches=batches,
+            ledger=self._ledger,
+            on_command=on_command,
+        )
+
+    def _beat(self) -> None:
+        while True:
+            self._record.beat(peak_bytes=self._peak_bytes())
+            time.sleep(PULSE_SECONDS)
+
+    def _peak_bytes(self) -> int:
+        """Return the most memory held so far: of the device, or resident where that is the CPU."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def failure_of(error: Exception) -> pb.ExecutorFailure:
+    """Return what the coordinator is told of an error: the cause, and where it happened where that is known."""
+    if not isinstance(error, CommandFailed):
+        return pb.ExecutorFailure(
+            type=type(error).__name__, message=str(error), peer_lost=isinstance(error, PeerLostError)
+        )
+    return pb.ExecutorFailure(
+        step=error.step,
+        stage=error.stage,
+        microbatch=error.microbatch,
+        type=type(error.cause).__name__,
+        message=str(error.cause),
+        peer_lost=isinstance(error.cause, PeerLostError),
+    )

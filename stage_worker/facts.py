@@ -1,0 +1,87 @@
+"""``python -m stage_worker facts``: what a job's model looks like, from its config alone.
+
+No modelling code is imported and no weight is read.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from takt.v1 import workers_pb2 as pb
+
+from stage_worker.models.config import ModelConfigError, TaskNeeds, new_config, pretrained_config
+from stage_worker.models.families import UnsupportedModelError
+from stage_worker.models.weights import WeightsError, WeightsFolder
+
+REFUSED_EXIT = 2
+_DEFAULT_LABEL = re.compile(r"LABEL_\d+")
+
+
+class SpecError(ValueError):
+    """A spec that is none."""
+
+
+def print_facts(spec: str) -> int:
+    """Print the facts of the model of the resolved spec at a path (``-``: stdin); return the exit code."""
+    try:
+        facts = model_facts(_model_section(spec))
+    except (SpecError, ModelConfigError, UnsupportedModelError, WeightsError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return REFUSED_EXIT
+    print(json_format.MessageToJson(facts, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+    return 0
+
+
+def model_facts(section: Mapping[str, Any]) -> pb.ModelFacts:
+    """Return the facts of the model section of a resolved spec.
+
+    Raises:
+        ModelConfigError: there is no such folder, or no config that transformers takes.
+        UnsupportedModelError: no family describes the model.
+        WeightsError: the folder has no safetensors.
+    """
+    folder = section.get("pretrained")
+    if folder is None:
+        return _facts_of_new(section["config"])
+    if not Path(folder).is_dir():
+        raise ModelConfigError(f"model.pretrained: there is no folder {folder}; name a local Hugging Face model folder")
+    config = pretrained_config(Path(folder))
+    WeightsFolder(Path(folder), base_prefix="")  # lists what there is, reads nothing
+    return _facts(config, vocabulary_size=config.vocab_size)
+
+
+def _facts_of_new(values: Mapping[str, Any]) -> pb.ModelFacts:
+    # The data decide the vocabulary where the config names none; any size does for the other facts.
+    needs = TaskNeeds(labels=(), num_labels=2, pad_token_id=0, vocabulary_size=1)
+    config = new_config(values, needs)
+    return _facts(config, vocabulary_size=config.vocab_size if "vocab_size" in values else 0)
+
+
+def _facts(config: Any, *, vocabulary_size: int) -> pb.ModelFacts:
+    labels = [str(config.id2label[index]) for index in sorted(config.id2label)]
+    if all(_DEFAULT_LABEL.fullmatch(label) for label in labels):
+        labels = []
+    return pb.ModelFacts(
+        model_type=config.model_type,
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        max_positions=config.max_position_embeddings,
+        vocabulary_size=vocabulary_size,
+        token_types=config.type_vocab_size,
+        labels=labels,
+    )
+
+
+def _model_section(spec: str) -> Mapping[str, Any]:
+    try:
+        text = sys.stdin.read() if spec == "-" else Path(spec).read_text(encoding="utf-8")
+        section = json.loads(text)["model"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SpecError(f"the job spec {spec} cannot be read: {error!r}") from error
+    if not isinstance(section, dict) or (section.get("pretrained") is None and section.get("config") is None):
+        raise SpecError("the job spec names neither model.pretrained nor model.config")
+    return section
