@@ -124,7 +124,9 @@ class Coordinator:
         return self._server.address, metrics_address
 
     async def stop(self, reason: str) -> None:
-        """End all runs and stop serving."""
+        """End all runs and stop serving; a second time nothing is left to do."""
+        if self._stopping:
+            return
         self._stopping = True
         _log.info("coordinator stops", reason=reason)
         if self._beat is not None:

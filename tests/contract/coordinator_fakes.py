@@ -115,7 +115,7 @@ class FakeAgent:
 
     async def vanish(self) -> None:
         """Break the stream, as a dying agent does."""
-        for task in (self._executor, self._task):
+        for task in (self._task, self._executor):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})

@@ -1,0 +1,171 @@
+"""How runs end that do not go well, over real gRPC, with fake workers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+from coordinator_rig import CALL_SECONDS, Rig, rig, spec_json
+from takt.v1 import jobs_pb2, workers_pb2
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig(tmp_path) as running:
+        yield running
+
+
+def is_running(job: jobs_pb2.Job) -> bool:
+    return job.state == jobs_pb2.JOB_STATE_RUNNING
+
+
+async def free_slots(world: Rig) -> int:
+    return [slot.state for slot in await world.slots()].count("free")
+
+
+async def test_run_worker_raises_fails_with_worker_stage_step_type_text_and_log(world: Rig) -> None:
+    world.behaviour.raise_at = (1, 2)
+    await world.add_agents(2)
+    job = await world.until_over((await world.submit()).id)
+    assert job.state == jobs_pb2.JOB_STATE_FAILED
+    error = job.error
+    assert (error.worker, error.stage, error.step, error.type, error.message, error.log) == (
+        1, 1, 2, "ValueError", "boom", "logs/worker-1.log",
+    )  # fmt: skip
+    assert job.step == 1
+    assert job.reason == "boom; see logs/worker-1.log"
+    assert await free_slots(world) == 2
+
+
+async def test_run_worker_is_killed_names_the_signal_and_the_next_job_runs(world: Rig) -> None:
+    world.behaviour.killed_at = (1, 3)
+    await world.add_agents(2)
+    job = await world.until_over((await world.submit()).id)
+    assert job.reason == "worker 1 (stage 1) on 127.0.0.1 was ended by signal 9 (SIGKILL); see logs/worker-1.log"
+    assert (job.error.type, job.error.worker, job.error.step) == ("signal", 1, 3)
+    world.behaviour.killed_at = None
+    again = await world.until_over((await world.submit()).id)
+    assert again.state == jobs_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_run_agent_vanishes_fails_naming_its_worker(world: Rig) -> None:
+    world.behaviour.hang_at = (1, 2)
+    await world.add_agents(2)
+    job = await world.submit()
+    await world.until(job.id, lambda found: found.step == 1)
+    await world.agents[1].vanish()
+    job = await world.until_over(job.id)
+    assert (job.state, job.error.type, job.error.worker) == (jobs_pb2.JOB_STATE_FAILED, "lost", 1)
+    assert job.reason.startswith("the agent of worker 1 (stage 1) on 127.0.0.1 was lost: its stream broke")
+    assert [slot.state for slot in await world.slots()] == ["free", "lost"]
+
+
+async def test_run_evaluation_misses_a_row_fails_naming_it(world: Rig) -> None:
+    world.behaviour.leave_out_row = 4
+    await world.add_agents(2)
+    job = await world.until_over((await world.submit()).id)
+    assert job.state == jobs_pb2.JOB_STATE_FAILED
+    assert job.reason == "the evaluation has 5 of 6 rows; row 4 was not reported"
+
+
+async def test_cancel_running_job_stops_it_at_a_boundary(world: Rig) -> None:
+    await world.add_agents(2)
+    job = await world.submit(spec_json(train={"max_steps": 100_000}))
+    await world.until(job.id, lambda found: found.step >= 3)
+    response = await world.jobs.CancelJob(jobs_pb2.CancelJobRequest(id=job.id), timeout=CALL_SECONDS)
+    assert response.job.state in (jobs_pb2.JOB_STATE_CANCELLING, jobs_pb2.JOB_STATE_CANCELLED)
+    job = await world.until_over(job.id)
+    assert job.state == jobs_pb2.JOB_STATE_CANCELLED
+    assert job.reason == f"cancelled by request; step {job.step} was the last one"
+    assert not world.agents[0].released
+    assert await free_slots(world) == 2
+
+
+async def test_cancel_hanging_job_kills_it_after_the_grace(world: Rig) -> None:
+    world.behaviour.hang_at = (0, 1)
+    await world.add_agents(2)
+    job = await world.submit()
+    await world.until(job.id, is_running)
+    request = jobs_pb2.CancelJobRequest(id=job.id, grace_seconds=0.3)
+    await world.jobs.CancelJob(request, timeout=CALL_SECONDS)
+    assert (await world.until_over(job.id)).state == jobs_pb2.JOB_STATE_CANCELLED
+    assert [release.grace_seconds for release in world.agents[0].released] == [0]
+
+
+async def test_cancel_queued_job_ends_at_once_and_twice_is_the_same(world: Rig) -> None:
+    job = await world.submit()
+    for _ in range(2):
+        response = await world.jobs.CancelJob(jobs_pb2.CancelJobRequest(id=job.id), timeout=CALL_SECONDS)
+        assert (response.job.state, response.job.reason) == (jobs_pb2.JOB_STATE_CANCELLED, "cancelled by request")
+    await world.add_agents(2)
+    other = await world.until_over((await world.submit()).id)
+    assert other.state == jobs_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_stop_running_job_is_cancelled_and_queued_one_is_left(tmp_path: Path) -> None:
+    async with rig(tmp_path) as world:
+        world.behaviour.hang_at = (0, 2)
+        await world.add_agents(2)
+        running, waiting = await world.submit(), await world.submit()
+        await world.until(running.id, is_running)
+        async with asyncio.timeout(10):
+            await world.coordinator.stop("SIGTERM was received")
+    async with rig(tmp_path) as world:
+        job = await world.job(running.id)
+        assert job.state == jobs_pb2.JOB_STATE_CANCELLED
+        assert job.reason.startswith("the coordinator was stopped")
+        await world.add_agents(2)
+        assert (await world.until_over(waiting.id)).state == jobs_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_stop_embedded_coordinator_leaves_no_job_queued(tmp_path: Path) -> None:
+    async with rig(tmp_path, embedded=True) as world:
+        waiting = await world.submit()
+        await world.coordinator.stop("stdin was closed")
+    async with rig(tmp_path) as world:
+        assert (await world.job(waiting.id)).state == jobs_pb2.JOB_STATE_CANCELLED
+
+
+async def test_agent_same_slot_twice_the_second_is_refused(world: Rig) -> None:
+    await world.add_agents(1)
+
+    async def hello() -> AsyncIterator[workers_pb2.AttendRequest]:
+        yield workers_pb2.AttendRequest(hello=workers_pb2.AgentHello(agent="other", host="127.0.0.1", slot=0))
+        await asyncio.Event().wait()
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await world.workers.Attend(hello()).read()
+    assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert "is offered by another agent (pid 10)" in (refused.value.details() or "")
+
+
+async def test_agent_leaves_in_good_order_its_slot_is_gone(world: Rig) -> None:
+    await world.add_agents(2)
+    await world.agents[0].leave()
+    assert [slot.slot for slot in await world.slots()] == [1]
+
+
+@pytest.mark.parametrize("stream", ["Attend", "Execute"])
+async def test_stream_without_hello_is_refused(world: Rig, stream: str) -> None:
+    request = workers_pb2.AttendRequest if stream == "Attend" else workers_pb2.ExecuteRequest
+
+    async def nothing() -> AsyncIterator[object]:
+        yield request()
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await getattr(world.workers, stream)(nothing()).read()
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_executor_of_no_run_is_refused(world: Rig) -> None:
+    async def hello() -> AsyncIterator[workers_pb2.ExecuteRequest]:
+        yield workers_pb2.ExecuteRequest(hello=workers_pb2.ExecutorHello(job="gone", attempt=1, worker=0))
+        await asyncio.Event().wait()
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await world.workers.Execute(hello()).read()
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refused.value.details() == "attempt 1 of job gone is over; this executor is not needed"
