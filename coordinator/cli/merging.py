@@ -16,6 +16,8 @@ from coordinator.cli.exits import CliError, ExitCode
 MAX_FILE_BYTES = 5 * 10**9
 """Above this the parameters are spread over several files with an index, as Hugging Face does it."""
 _METADATA = {"format": "pt"}
+_FILE_MODE = 0o644
+"""safetensors writes files that only their owner can read."""
 
 
 def merge(shards: Sequence[Path], folder: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
@@ -37,6 +39,7 @@ def merge(shards: Sequence[Path], folder: Path, *, max_file_bytes: int = MAX_FIL
             for file_name, group in zip(names, groups, strict=True):
                 tensors = {name: files[owners[name]].get_tensor(name) for name in group}
                 save_file(tensors, folder / file_name, metadata=_METADATA)
+                (folder / file_name).chmod(_FILE_MODE)
             if len(groups) > 1:
                 _write_index(folder, dict(zip(names, groups, strict=True)), total_bytes=sum(sizes.values()))
     except SafetensorError as error:

@@ -47,10 +47,12 @@ def command(
     job and stops everything within 10 s, a second one kills at once. The job's files are in
     STATE_DIR/jobs/ID/, the logs of the services in STATE_DIR/services/.
     """
+    console = stderr() if output is OutputFormat.JSON else stdout()
+    if console.is_terminal:
+        console.print(f"checking {job_file}", soft_wrap=True)
     plan = check_job(job_file, settings or [])
     num_workers = plan.topology.num_workers
     state_dir = state_dir.resolve()
-    console = stderr() if output is OutputFormat.JSON else stdout()
     with Interrupts() as interrupts:
         supervisor = Supervisor(
             log_dir=new_log_dir(state_dir),
