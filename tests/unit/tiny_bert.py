@@ -11,6 +11,7 @@ from stage_worker.models.loading import load_model
 from stage_worker.models.slices import StageSlice
 
 NEEDS = TaskNeeds(labels=("no", "yes"), num_labels=2, pad_token_id=0, vocabulary_size=45)
+CPU = torch.device("cpu")
 VALUES: dict[str, Any] = {
     "model_type": "bert",
     "hidden_size": 16,
@@ -38,6 +39,7 @@ def load_tiny(
     folder: Path | None = None,
     attention: str = "sdpa",
     seed: int = 0,
+    device: torch.device = CPU,
     **changes: Any,
 ) -> LoadedModel:
     """Return one stage, new or from ``folder``."""
@@ -49,5 +51,5 @@ def load_tiny(
         num_stages=pp,
         folder=folder,
         seed=seed,
-        device=torch.device("cpu"),
+        device=device,
     )
