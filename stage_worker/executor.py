@@ -32,10 +32,14 @@ def run_executor(config: ExecutorConfig) -> int:
     _write_to(work["log"])
     logs.configure(service="executor")
     assignment = json_format.Parse(work["assignment"], pb.Assignment())
-    structlog.contextvars.bind_contextvars(
-        job=assignment.job, attempt=assignment.attempt, worker=assignment.worker, pid=os.getpid()
+    log.info(
+        "executor begins",
+        job=assignment.job,
+        attempt=assignment.attempt,
+        worker=assignment.worker,
+        stages=[part.stage for part in assignment.stages],
+        pid=os.getpid(),
     )
-    log.info("executor begins")
     code = _run(config, assignment, record)
     log.info("executor ends", code=code)
     sys.stdout.flush()

@@ -1,0 +1,81 @@
+"""Shards of a checkpoint."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification
+
+from stage_worker.checkpoint import config_json, write_shards
+from tests.unit.tiny_bert import load_tiny
+
+
+def moments(stage: int) -> dict[str, torch.Tensor]:
+    return {"classifier.weight.exp_avg": torch.full((2, 16), float(stage))}
+
+
+def test_checkpoint_of_two_stages_is_one_whole_model(tmp_path: Path) -> None:
+    parts = [load_tiny(stage=stage, pp=2) for stage in (0, 1)]
+    for part in parts:
+        write_shards(tmp_path, part, optimizer_state=moments, updates_applied=7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "optimizer-000.safetensors",
+        "optimizer-001.safetensors",
+        "stage-000.safetensors",
+        "stage-001.safetensors",
+    ]
+    saved = load_file(tmp_path / "stage-000.safetensors") | load_file(tmp_path / "stage-001.safetensors")
+    for stage in (0, 1):
+        (tmp_path / f"stage-00{stage}.safetensors").unlink()
+        (tmp_path / f"optimizer-00{stage}.safetensors").unlink()
+    save_file(saved, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    model, told = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(told.values())
+    assert type(model).__name__ == "BertForSequenceClassification"
+    whole = load_tiny()
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in whole.state(0).items())
+
+
+def test_checkpoint_shards_are_described_as_they_lie_on_the_disk(tmp_path: Path) -> None:
+    shards = write_shards(tmp_path / "step-3", load_tiny(stage=0, pp=2), optimizer_state=moments, updates_applied=7)
+    assert [(shard.file, shard.kind, shard.stage) for shard in shards] == [
+        ("stage-000.safetensors", "parameters", 0),
+        ("optimizer-000.safetensors", "optimizer", 0),
+        ("config.json", "model", 0),
+    ]
+    for shard in shards:
+        content = (tmp_path / "step-3" / shard.file).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (shard.num_bytes, shard.sha256)
+
+
+def test_checkpoint_optimizer_shard_holds_moments_and_the_count_of_updates(tmp_path: Path) -> None:
+    write_shards(tmp_path, load_tiny(stage=1, pp=2), optimizer_state=moments, updates_applied=7)
+    with safe_open(tmp_path / "optimizer-001.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt", "updates_applied": "7"}
+        assert torch.equal(file.get_tensor("classifier.weight.exp_avg"), torch.ones(2, 16))
+
+
+def test_checkpoint_before_the_first_update_has_an_empty_optimizer_shard(tmp_path: Path) -> None:
+    write_shards(tmp_path, load_tiny(), optimizer_state=lambda stage: {}, updates_applied=0)
+    assert load_file(tmp_path / "optimizer-000.safetensors") == {}
+
+
+def test_checkpoint_that_cannot_be_written_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "stage-000.safetensors").mkdir()
+    with pytest.raises(OSError):
+        write_shards(tmp_path, load_tiny(), optimizer_state=moments, updates_applied=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["stage-000.safetensors"]
+
+
+def test_config_json_names_labels_and_class_but_no_place() -> None:
+    values = json.loads(config_json(load_tiny(stage=0, pp=2)))
+    assert values["id2label"] == {"0": "no", "1": "yes"}
+    assert values["label2id"] == {"no": 0, "yes": 1}
+    assert values["architectures"] == ["BertForSequenceClassification"]
+    assert values["model_type"] == "bert"
+    assert "_name_or_path" not in values

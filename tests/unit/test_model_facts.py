@@ -1,0 +1,110 @@
+"""Facts about a job's model, from its config alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from stage_worker.facts import model_facts, print_facts
+from stage_worker.models.config import ModelConfigError
+from stage_worker.models.families import UnsupportedModelError
+from stage_worker.models.weights import WeightsError
+
+CONFIG: dict[str, Any] = {
+    "model_type": "bert",
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+    "type_vocab_size": 2,
+    "vocab_size": 45,
+}
+
+
+def folder(path: Path, **changes: Any) -> dict[str, Any]:
+    (path / "config.json").write_text(json.dumps(CONFIG | changes))
+    save_file({"embeddings.word_embeddings.weight": torch.zeros(45, 16)}, path / "model.safetensors")
+    return {"pretrained": str(path)}
+
+
+def test_model_facts_of_a_folder(tmp_path: Path) -> None:
+    facts = model_facts(folder(tmp_path, id2label={"0": "negative", "1": "positive"}))
+    assert (facts.model_type, facts.num_layers, facts.hidden_size) == ("bert", 3, 16)
+    assert (facts.max_positions, facts.vocabulary_size, facts.token_types) == (32, 45, 2)
+    assert list(facts.labels) == ["negative", "positive"]
+
+
+def test_model_facts_labels_that_only_count_are_none(tmp_path: Path) -> None:
+    assert not model_facts(folder(tmp_path, id2label={"0": "LABEL_0", "1": "LABEL_1"})).labels
+
+
+def test_model_facts_of_a_new_model_leave_the_vocabulary_to_the_data() -> None:
+    named = model_facts({"pretrained": None, "config": CONFIG})
+    unnamed = model_facts({"config": {key: value for key, value in CONFIG.items() if key != "vocab_size"}})
+    assert (named.vocabulary_size, unnamed.vocabulary_size) == (45, 0)
+    assert named.max_positions == unnamed.max_positions == 32
+
+
+def test_model_facts_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError, match=f"there is no folder {tmp_path / 'absent'}"):
+        model_facts({"pretrained": str(tmp_path / "absent")})
+
+
+def test_model_facts_folder_without_a_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError, match=r"has no config\.json"):
+        model_facts({"pretrained": str(tmp_path)})
+
+
+def test_model_facts_folder_with_pickled_weights_only_is_refused(tmp_path: Path) -> None:
+    section = folder(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match=r"pytorch_model\.bin but no model\.safetensors"):
+        model_facts(section)
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "gpt2"])
+def test_model_facts_family_that_is_not_built_is_refused_with_the_list(model_type: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"{model_type}.*bert"):
+        model_facts({"config": {"model_type": model_type}})
+
+
+def test_print_facts_good_model_prints_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"model": {"pretrained": None, "config": CONFIG}}))
+    assert print_facts(str(spec)) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "model_type": "bert",
+        "num_layers": 3,
+        "hidden_size": 16,
+        "max_positions": 32,
+        "vocabulary_size": 45,
+        "token_types": 2,
+        "labels": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "cannot be read"),
+        ("{}", "cannot be read"),
+        ('{"model": {}}', "neither model.pretrained nor model.config"),
+        ('{"model": {"config": {"hidden_size": 4}}}', "model_type"),
+        ('{"model": {"config": {"model_type": "bert", "hidden_size": "wide"}}}', "hidden_size"),
+    ],
+)
+def test_print_facts_bad_model_is_one_line_on_stderr(
+    text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text(text)
+    assert print_facts(str(spec)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert complaint in err
