@@ -144,24 +144,21 @@ def _end_fault(state: RunState, ended: Ended) -> Fault | None:
         case EndKind.RELEASED:
             if state.releasing:
                 return None
-            kind, message = "exit", f"{place} was ended by its agent unasked"
+            kind, message = "exit", f"{place} was ended by its agent unasked: {ended.message}"
         case EndKind.EXITED:
             if state.releasing and ended.exit_code == 0:
                 return None
-            kind, message = "exit", f"{place} exited with code {ended.exit_code} and gave no reason"
+            last_words = ended.log_tail.strip().splitlines()[-1:] or ["nothing in its log"]
+            kind, message = "exit", f"{place} exited with code {ended.exit_code}, last words: {last_words[0]}"
         case EndKind.SIGNALLED:
             kind, message = "signal", f"{place} was ended by {signal_name(ended.signal)}"
         case EndKind.STUCK:
-            kind, message = (
-                "stuck",
-                f"{place} was stuck: one command took over {state.setting.step_timeout_seconds:g} s",
-            )
+            limit = state.setting.step_timeout_seconds
+            kind, message = "stuck", f"{place} was stuck: one command took longer than {limit:g} s"
         case EndKind.SILENT:
             kind, message = "silent", f"{place} gave no sign of life for {state.setting.lease_seconds:g} s"
         case EndKind.NOT_STARTED:
-            kind, message = "exit", f"{place} could not be started"
-    words = [ended.message] if ended.message else ended.log_tail.strip().splitlines()[-1:]
-    message = ": ".join([message, *words])
+            kind, message = "exit", f"{place} could not be started: {ended.message}"
     error = error_of(state, kind, message, worker=ended.worker, log=log)
     return Fault(kind=FaultKind.KILLED, error=error)
 
