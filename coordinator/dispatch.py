@@ -33,6 +33,10 @@ class Dispatch:
         self._job = job
         self._attempt = attempt
         self._topology = plan.topology
+        self._num_microbatches = {
+            ItemKind.TRAIN: plan.train.num_step_microbatches,
+            ItemKind.EVALUATE: plan.evaluate.num_step_microbatches,
+        }
         workers = range(plan.topology.num_workers)
         self._train = [self._encoded(plan.train, worker) for worker in workers]
         self._evaluate = [self._encoded(plan.evaluate, worker) for worker in workers]
@@ -62,10 +66,13 @@ class Dispatch:
         trains = item.kind is ItemKind.TRAIN
         message = commands_pb2.StepCommands()
         message.CopyFrom((self._train if trains else self._evaluate)[worker])
+        dp_rank, planned = self._topology.coordinates(worker).dp_rank, self._num_microbatches[item.kind]
+        shapes = description.replicas[dp_rank].microbatches if dp_rank < len(description.replicas) else ()
+        if len(shapes) != planned:
+            raise ValueError(f"{item} was described with {len(shapes)} microbatches, but the plan has {planned}")
         message.step = item.step
         message.denominator = description.denominator
-        replica = description.replicas[self._topology.coordinates(worker).dp_rank]
-        for shape in replica.microbatches:
+        for shape in shapes:
             message.microbatches.add(rows=shape.rows, width=shape.width)
         return message
 

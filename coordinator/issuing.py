@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from takt.v1 import data_pb2
 
-from coordinator.data_client import DataClient, DataError, Lookahead
+from coordinator.data_client import DataClient, Lookahead
 from coordinator.dispatch import EVALUATION_SPLIT, TRAIN_SPLIT, Dispatch
 from coordinator.events import Item, ItemKind
 from coordinator.sequence import Sequence
@@ -27,7 +27,7 @@ class Issuing:
         dispatch: Dispatch,
         data: DataClient,
         streams: Streams,
-        on_data_error: Callable[[DataError], None],
+        on_error: Callable[[Exception], None],
     ) -> None:
         self._job = job
         self._sequence = sequence
@@ -35,7 +35,7 @@ class Issuing:
         self._dispatch = dispatch
         self._data = data
         self._streams = streams
-        self._on_data_error = on_data_error
+        self._on_error = on_error
         self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._described: dict[int, data_pb2.StepDescription] = {}
         self._training: Lookahead | None = None
@@ -65,8 +65,9 @@ class Issuing:
                 description = await self._description(item)
                 for worker, message in self._dispatch.messages(item, description):
                     self._streams.issue(worker, message)
-        except DataError as error:
-            self._on_data_error(error)
+        except Exception as error:
+            # Whatever it is, nothing more can be issued: the run must hear of it.
+            self._on_error(error)
 
     async def _description(self, item: Item) -> data_pb2.StepDescription | None:
         match item.kind:

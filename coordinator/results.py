@@ -39,7 +39,8 @@ class Results:
     def start(self) -> None:
         """The workers begin their first step now."""
         self._committed_at = time.monotonic()
-        self._warming = asyncio.create_task(asyncio.to_thread(evaluation.warm))
+        if self._plan.spec.eval.at_end or self._plan.spec.eval.every_steps is not None:
+            self._warming = asyncio.create_task(asyncio.to_thread(evaluation.warm))
 
     async def commit_step(self, results: Sequence[StepResult], description: data_pb2.StepDescription) -> None:
         """Journal a training step."""

@@ -11,7 +11,7 @@ from takt.v1 import workers_pb2 as pb
 
 from coordinator.agents import Agents
 from coordinator.assignment import assignment_of
-from coordinator.data_client import DataClient
+from coordinator.data_client import DataClient, DataError
 from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of
 from coordinator.dispatch import EVALUATION_SPLIT, Dispatch
 from coordinator.evaluation import EvaluationError
@@ -155,7 +155,7 @@ class Runner:
             dispatch=Dispatch(self._plan, job=self.job, attempt=self.attempt),
             data=self._services.data,
             streams=self._streams,
-            on_data_error=lambda error: self.post(_fault("data", error)),
+            on_error=self._issuing_failed,
         )
         try:
             await self._obey_all(self._first_commands)
@@ -233,6 +233,10 @@ class Runner:
 
         await self._services.journal.do(write)
         _log.info("job changed its state", job=self.job, state=change.state.value, reason=change.reason)
+
+    def _issuing_failed(self, error: Exception) -> None:
+        _log.error("no more steps can be issued", job=self.job, exc_info=error)
+        self.post(_fault("data" if isinstance(error, DataError) else "coordinator", error))
 
     def _take_rows(self, worker: int, message: pb.EvaluationRows) -> None:
         try:

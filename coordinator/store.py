@@ -27,6 +27,9 @@ FILE_NAME = "takt.db"
 RECENT_STEPS = 20
 """Steps over which a job's speed is measured."""
 
+_VERSION = 1
+"""Of the tables below; a store of another version is refused."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, spec_json TEXT NOT NULL, digest TEXT NOT NULL, owner TEXT NOT NULL,
@@ -86,7 +89,11 @@ class Store:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version not in (0, _VERSION):
+                raise StoreError(f"the job store {path} has format {version}, this program writes {_VERSION}")
             connection.executescript(_SCHEMA)
+            connection.execute(f"PRAGMA user_version={_VERSION}")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"the job store {path} cannot be opened for writing: {error}") from error
         return cls(connection)
@@ -167,8 +174,11 @@ class Store:
             self._insert("history", _change_values(job, change))
 
     def set_waiting(self, job: str, *, reason: str, missing_slots: int) -> None:
-        """Say what a queued job waits for; that is no change of state."""
-        self._update(job, {"reason": reason, "missing_slots": missing_slots})
+        """Say what a job waits for, if it is queued still; that is no change of state."""
+        self._db.execute(
+            "UPDATE jobs SET reason = ?, missing_slots = ? WHERE id = ? AND state = ?",
+            (reason, missing_slots, job, JobState.QUEUED),
+        )
 
     def set_plan(self, job: str, *, total_steps: int, bubble_fraction: float) -> None:
         """Keep what the plan of a job says."""

@@ -115,6 +115,16 @@ def test_messages_description_of_another_step_is_refused() -> None:
         Dispatch(job_plan(), job="j", attempt=1).messages(Item(ItemKind.TRAIN, 2, 2), description(3))
 
 
+@pytest.mark.parametrize("num_microbatches", [1, 3])
+def test_messages_description_with_other_microbatches_than_planned_is_refused(num_microbatches: int) -> None:
+    dispatch = Dispatch(job_plan(), job="j", attempt=1)
+    other = data_pb2.StepDescription(step=1, denominator=9, replicas=[data_pb2.ReplicaShape()])
+    for _ in range(num_microbatches):
+        other.replicas[0].microbatches.add(rows=3, width=3)
+    with pytest.raises(ValueError, match=rf"step 1 was described with {num_microbatches} micro.*but the plan has 2"):
+        dispatch.messages(Item(ItemKind.TRAIN, 1, 1), other)
+
+
 def commands_of(count: int, *, ends_step: bool = True) -> commands_pb2.StepCommands:
     commands = [commands_pb2.Command(op=commands_pb2.OP_FORWARD, microbatch=m) for m in range(count)]
     return commands_pb2.StepCommands(step=1, commands=commands, ends_step=ends_step)

@@ -173,6 +173,25 @@ def test_store_open_garbage_file_says_so(tmp_path: Path) -> None:
         Store.open(tmp_path)
 
 
+def test_store_of_another_format_is_refused(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / "takt.db")
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    with pytest.raises(StoreError, match="has format 99, this program writes 1"):
+        Store.open(tmp_path)
+
+
+def test_store_waiting_is_not_said_of_a_job_that_has_ended(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    store.change_state("one", change(JobState.CANCELLED, 2.0))
+    store.set_waiting("one", reason="needs 2 slots", missing_slots=2)
+    record = store.job("one")
+    assert record is not None
+    assert (record.reason, record.missing_slots) == ("now CANCELLED", 0)
+
+
 def test_store_two_writers_wait_for_each_other(tmp_path: Path) -> None:
     first, second = Store.open(tmp_path), Store.open(tmp_path)
     for number in range(10):
