@@ -23,6 +23,8 @@ class FakeData(data_pb2_grpc.DataServiceServicer):
 
     def __init__(self) -> None:
         self.refusal = ""
+        self.last_step: int | None = None
+        """Last training step that it describes, where it knows fewer than were planned."""
         self.described: Counter[int] = Counter()
 
     async def InspectData(  # noqa: N802
@@ -49,7 +51,10 @@ class FakeData(data_pb2_grpc.DataServiceServicer):
     ) -> data_pb2.DescribeStepsResponse:
         self.described[request.phase] += 1
         steps = []
-        for step in range(request.first, request.first + request.count):
+        last = request.first + request.count - 1
+        if self.last_step is not None and request.phase == data_pb2.PHASE_TRAIN:
+            last = min(last, self.last_step)
+        for step in range(request.first, last + 1):
             replica = data_pb2.ReplicaShape(
                 microbatches=[
                     data_pb2.MicrobatchShape(rows=4, width=3 + m, row_ids=[10 * step + 4 * m + r for r in range(4)])

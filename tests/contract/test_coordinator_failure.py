@@ -71,6 +71,14 @@ async def test_run_evaluation_misses_a_row_fails_naming_it(world: Rig) -> None:
     assert job.reason == "the evaluation has 5 of 6 rows; row 4 was not reported"
 
 
+async def test_run_data_service_describes_too_few_steps_fails_naming_the_step(world: Rig) -> None:
+    world.data.last_step = 2
+    await world.add_agents(2)
+    job = await world.until_over((await world.submit()).id)
+    assert job.state == jobs_pb2.JOB_STATE_FAILED
+    assert job.reason == "the data service describes no step 3; 3 were planned"
+
+
 async def test_cancel_running_job_stops_it_at_a_boundary(world: Rig) -> None:
     await world.add_agents(2)
     job = await world.submit(spec_json(train={"max_steps": 100_000}))
