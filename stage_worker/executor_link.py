@@ -81,15 +81,19 @@ class CoordinatorLink:
         return iter(self._outbox.get, None)
 
     def _read(self) -> None:
+        obeys = True
         try:
             for message in self._call:
-                self._hear(message)
+                if not obeys:
+                    continue  # the stream stays open, for the failure that is about to be told
+                try:
+                    self._hear(message)
+                except (FenceError, MessageError) as error:
+                    obeys = False
+                    self._inbox.put(error)
             reason = "the coordinator ended the stream"
         except grpc.RpcError as error:
             reason = f"the stream to the coordinator broke: {error.code().name}: {error.details()}"
-        except (FenceError, MessageError) as error:
-            self._inbox.put(error)
-            return
         self._inbox.put(CoordinatorLostError(reason))
 
     def _hear(self, message: pb.ExecuteResponse) -> None:
