@@ -102,7 +102,7 @@ class _Process:
     def _start(self) -> None:
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.local_run"],
+            [sys.executable, "-m", "benchmarks.local_process"],
             cwd=Path(__file__).resolve().parents[1],
             env=os.environ | threads,
             stdin=subprocess.PIPE,

@@ -1,24 +1,13 @@
-"""Runs one worker of a local case: the executor's engine and transport, commands from a list.
+"""One worker of a local case: the executor's engine, commands from a list."""
 
-As a program it is one process of a pool: it reads one JSON object a line, runs its
-part, and answers with one line; see ``benchmarks.local_pool``.
-"""
-
-import json
-import sys
 import time
-import traceback
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from benchmarks.local_case import LocalCase, LocalStep, batch_of, commands_of
-from stage_worker.comm import Place, TransportName, join_transport
-from stage_worker.comm_store import address_of, join_store, open_store
+from stage_worker.comm import Place
 from stage_worker.engine.commands import Op, Phase, StepCommands, StepSetting
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
@@ -31,9 +20,6 @@ from stage_worker.models.config import TaskNeeds, fit_to_task, new_config, pretr
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.models.loading import load_model
 from stage_worker.models.slices import StageSlice
-
-HOST = "127.0.0.1"
-LIMIT_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -193,61 +179,3 @@ class LocalWorker:
                 value = parameter.grad if what == "gradient" else parameter
                 if value is not None:
                     result.tensors[f"{what}/{step}/{name}"] = value.detach().clone()
-
-
-def run_case(case: LocalCase, *, worker: int, address: str, out: Path) -> dict[str, Any]:
-    """Run one worker of ``case``, meet the others in the store at ``address``, write tensors to ``out``."""
-    place = Place(worker=worker, pp=case.pp, dp=case.dp)
-    store = join_store(address, limit_seconds=LIMIT_SECONDS)
-    model = load_part(case, place)
-    transport = join_transport(
-        TransportName.GLOO,
-        store,
-        place=place,
-        job="local",
-        attempt=1,
-        host=HOST,
-        device=torch.device("cpu"),
-        limit_seconds=LIMIT_SECONDS,
-    )
-    try:
-        result = LocalWorker(case, place, model, transport).run()
-    finally:
-        transport.close()
-    save_file({name: tensor.contiguous() for name, tensor in result.tensors.items()}, out)
-    steps = [asdict(step) | {"phase": step.phase.name} for step in result.steps]
-    return {
-        "steps": steps,
-        "seconds": result.seconds,
-        "activities": result.activities,
-        "parameters": result.parameters,
-    }
-
-
-def answers(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Answer the requests of a pool, one a line."""
-    stores = []
-    for line in lines:
-        request = json.loads(line)
-        try:
-            if request["do"] == "open_store":
-                stores = [open_store(HOST)]  # lives until the next case
-                yield {"address": address_of(stores[0])}
-            else:
-                case = LocalCase.from_json(request["case"])
-                yield run_case(case, worker=request["worker"], address=request["address"], out=Path(request["out"]))
-        except Exception as error:
-            traceback.print_exc()
-            yield {"error": f"{type(error).__name__}: {error}"}
-
-
-def main() -> int:
-    """Serve requests on stdin until it closes."""
-    torch.set_num_threads(1)
-    for answer in answers(iter(sys.stdin.readline, "")):
-        print(json.dumps(answer), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

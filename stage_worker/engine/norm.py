@@ -22,7 +22,7 @@ def sum_of_squares(gradient: torch.Tensor) -> torch.Tensor:
     float64 throughout at a twentieth of its time. (A norm a row is the fast way to a sum
     of squares a row: 4.5 ms for 22 million elements, where ``square().sum(-1)`` takes 33.)
     """
-    rows = torch.linalg.vector_norm(gradient.float(), dim=-1)
+    rows: torch.Tensor = torch.linalg.vector_norm(gradient.float(), dim=-1)
     return rows.double().square().sum()
 
 

@@ -1,94 +1,12 @@
-"""The engine on one stage, with a transport that moves nothing."""
+"""What the engine does on one stage, with a transport that moves nothing."""
 
-import math
-from dataclasses import dataclass, field
-from typing import Any
-
-import pytest
 import torch
 
-from stage_worker.engine.commands import Command, Op, Phase, Shape, StepCommands, StepSetting
-from stage_worker.engine.engine import Engine
-from stage_worker.engine.failure import CommandFailed, CommandOrderError, NonFiniteError
-from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
+from stage_worker.engine.commands import Op, Phase, Shape
 from stage_worker.engine.ledger import Activity, Ledger
-from stage_worker.engine.microbatch import DataError, Microbatch
-from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
-from stage_worker.engine.result import StepResult
-from stage_worker.engine.transport import PeerLostError, TransferKind
+from stage_worker.engine.transport import TransferKind
+from tests.unit.engine_harness import WHOLE, Harness, command
 from tests.unit.fake_transport import FakeTransport
-from tests.unit.tiny_bert import load_tiny
-
-RATE = LearningRate(base=0.1, schedule=LearningRateSchedule.LINEAR, warmup_fraction=0.0, total_steps=4)
-SGD = OptimizerSettings(name=OptimizerName.SGD, learning_rate=RATE, weight_decay=0.0, max_grad_norm=0.0)
-
-
-@dataclass
-class Rows:
-    """Random rows; microbatch m has labels m % 2."""
-
-    asked: list[int] = field(default_factory=list)
-    width: int | None = None
-
-    def get(self, setting: StepSetting, microbatch: int) -> Microbatch:
-        self.asked.append(microbatch)
-        shape = setting.microbatches[microbatch]
-        generator = torch.Generator().manual_seed(microbatch + 100 * setting.step)
-        ids_BL = torch.randint(5, 45, (shape.rows, self.width or shape.width), generator=generator)
-        labels_B = torch.full((shape.rows,), microbatch % 2)
-        return Microbatch(tuple(range(shape.rows)), ids_BL, torch.zeros_like(ids_BL), torch.ones_like(ids_BL), labels_B)
-
-
-@dataclass
-class Harness:
-    """An engine of one of two stages, or of the only one."""
-
-    stage: int = 0
-    pp: int = 1
-    transport: FakeTransport = field(default_factory=FakeTransport)
-    rows: Rows = field(default_factory=Rows)
-    ledger: Ledger = field(default_factory=Ledger)
-    done: list[tuple[Op, int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.model = load_tiny(stage=self.stage, pp=self.pp)
-        self.engine = Engine(
-            self.model,
-            optimizer=SGD,
-            seed=0,
-            dp=1,
-            dp_rank=0,
-            transport=self.transport,
-            batches=self.rows,
-            ledger=self.ledger,
-            on_command=lambda command, seq: self.done.append((command.op, seq)),
-        )
-
-    def run(self, *commands: Command, ends: bool = False, first_seq: int = 1, **changes: Any) -> StepResult | None:
-        return self.engine.run(StepCommands(setting(**changes), first_seq, commands, ends))
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        return {name: tensor.clone() for name, tensor in self.model.state(self.stage).items()}
-
-
-def setting(
-    *, phase: Phase = Phase.TRAIN, step: int = 1, shapes: tuple[Shape, ...] = (Shape(2, 5), Shape(3, 4)), rows: int = 5
-) -> StepSetting:
-    return StepSetting(phase=phase, split="train", step=step, denominator=rows, microbatches=shapes)
-
-
-def command(op: Op, *, stage: int = 0, microbatch: int = 0, peer: int = 0) -> Command:
-    return Command(op, stage, microbatch, peer)
-
-
-WHOLE = (
-    command(Op.FORWARD),
-    command(Op.BACKWARD),
-    command(Op.FORWARD, microbatch=1),
-    command(Op.BACKWARD, microbatch=1),
-    command(Op.REDUCE),
-    command(Op.STEP),
-)
 
 
 def test_engine_tells_the_result_where_commands_end_the_step() -> None:
@@ -202,91 +120,6 @@ def test_engine_evaluation_keeps_no_graph() -> None:
     tensor, _, _ = harness.transport.sent[0]
     assert tensor.grad_fn is None
     assert harness.engine.in_flight == 0
-
-
-@pytest.mark.parametrize(
-    ("commands", "text"),
-    [
-        ((command(Op.BACKWARD),), "microbatch 0 is not in flight on stage 0"),
-        ((command(Op.FORWARD), command(Op.FORWARD)), "microbatch 0 is in flight on stage 0 already"),
-        ((command(Op.FORWARD, stage=3),), r"stage 3 is not here; here are \[0\]"),
-        ((command(Op.FORWARD, microbatch=2),), "the step has 2 microbatches"),
-        ((command(Op.SAVE),), "SAVE is the executor's to obey"),
-        ((command(Op.STOP),), "STOP is the executor's to obey"),
-    ],
-)
-def test_engine_command_out_of_order_is_refused(commands: tuple[Command, ...], text: str) -> None:
-    with pytest.raises(CommandFailed, match=text) as caught:
-        Harness().run(*commands)
-    assert isinstance(caught.value.cause, CommandOrderError)
-
-
-@pytest.mark.parametrize(
-    ("commands", "text"),
-    [
-        ((command(Op.SEND_ACTIVATION),), "there is no activation of microbatch 0 to send"),
-        ((command(Op.FORWARD), command(Op.BACKWARD)), "no receive was posted for the gradient of microbatch 0"),
-        ((command(Op.RECV_GRADIENT), command(Op.RECV_GRADIENT)), "the receive of microbatch 0 is posted already"),
-        ((command(Op.RECV_GRADIENT),), "gradient of microbatch 0 at boundary 0 was received but not used"),
-        ((command(Op.FORWARD),), "activation of microbatch 0 at boundary 0 was computed but not sent"),
-        ((command(Op.FORWARD), command(Op.SEND_ACTIVATION)), "1 microbatches are in flight at the end of the step"),
-    ],
-)
-def test_engine_transfer_out_of_order_is_refused(commands: tuple[Command, ...], text: str) -> None:
-    harness = Harness(stage=0, pp=2, transport=FakeTransport(arriving=torch.ones(2, 5, 16)))
-    with pytest.raises(CommandFailed, match=text):
-        harness.run(*commands, ends=True)
-
-
-def test_engine_second_step_before_the_first_ends_is_refused() -> None:
-    harness = Harness()
-    harness.run(*WHOLE[:2])
-    with pytest.raises(CommandFailed, match="step 2 began before step 1 ended"):
-        harness.run(*WHOLE[:2], step=2)
-
-
-def test_engine_failure_says_where_and_keeps_the_cause() -> None:
-    harness = Harness()
-
-    def explode(setting: StepSetting, microbatch: int) -> Microbatch:
-        raise ValueError("boom")
-
-    harness.rows.get = explode  # type: ignore[method-assign]
-    with pytest.raises(CommandFailed) as caught:
-        harness.run(command(Op.FORWARD, microbatch=1), step=6)
-    failure = caught.value
-    assert (failure.step, failure.stage, failure.microbatch) == (6, 0, 1)
-    assert failure.__cause__ is failure.cause
-    assert repr(failure.cause) == "ValueError('boom')"
-    assert str(failure) == "step 6, forward, stage 0, microbatch 1: ValueError: boom"
-
-
-def test_engine_lost_peer_is_the_cause() -> None:
-    harness = Harness(stage=1, pp=2, transport=FakeTransport(arriving=None))
-    with pytest.raises(CommandFailed, match="worker 0 closed its connection") as caught:
-        harness.run(command(Op.RECV_ACTIVATION, stage=1), command(Op.FORWARD, stage=1))
-    assert isinstance(caught.value.cause, PeerLostError)
-
-
-def test_engine_rows_of_another_width_are_refused() -> None:
-    harness = Harness(rows=Rows(width=7))
-    with pytest.raises(CommandFailed, match=r"has shape \(2, 7\), announced was \(2, 5\)") as caught:
-        harness.run(command(Op.FORWARD))
-    assert isinstance(caught.value.cause, DataError)
-
-
-def test_engine_loss_that_is_not_finite_updates_nothing() -> None:
-    harness = Harness()
-    harness.model.parameters(0)["classifier.bias"].data.fill_(math.nan)
-    before = harness.weights()
-    with pytest.raises(CommandFailed, match="the loss of microbatch 0 in step 1 is not finite") as caught:
-        harness.run(*WHOLE, ends=True)
-    assert isinstance(caught.value.cause, NonFiniteError)
-    assert (caught.value.stage, caught.value.microbatch) == (0, 0)
-    assert harness.engine.updates_applied == 0
-    assert all(
-        torch.equal(value, before[name]) for name, value in harness.weights().items() if "classifier" not in name
-    )
 
 
 def test_engine_ledger_assigns_every_instant_to_what_was_done() -> None:
