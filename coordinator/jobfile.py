@@ -1,7 +1,7 @@
 """Reads a job file: YAML, ``--set`` overrides, and paths made absolute."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from coordinator.problem import Problem, SpecError
@@ -10,13 +10,16 @@ from coordinator.yaml_text import YamlError, YamlText, read_yaml
 
 PATH_KEYS = ("model.pretrained", "data.source", "data.tokenizer")
 """Keys that hold a folder or a Hub id."""
+ALTERNATIVES = (("train.epochs", "train.max_steps"), ("model.pretrained", "model.config"))
+"""Pairs of keys of which a job has one; an override of one takes the place of the other in the file."""
 
 
 def load_job(path: Path, overrides: Iterable[str] = ()) -> JobSpec:
     """Return the job that the file ``path`` describes, after ``overrides`` such as ``train.max_steps=20``.
 
-    An override's value is YAML, and the last one of a key counts. A relative path in the file is taken from the
-    file's folder, one in an override from the current folder.
+    An override's value is YAML, and the last one of a key counts; an override of one of two ``ALTERNATIVES`` drops
+    the other one. A relative path in the file is taken from the file's folder, one in an override from the current
+    folder.
 
     Raises:
         SpecError: With everything that is wrong; each problem tells its line of the file, or its override.
@@ -28,6 +31,7 @@ def load_job(path: Path, overrides: Iterable[str] = ()) -> JobSpec:
         raise SpecError([Problem("", f"is {kind}, needs the keys name, model and data", where=str(path))])
     _make_paths_absolute(document, folder=path.parent)
     overridden = [_override(document, override) for override in overrides]
+    _drop_alternatives(document, overridden)
     try:
         return parse_spec(document)
     except SpecError as error:
@@ -77,6 +81,22 @@ def _override(document: dict[str, object], override: str) -> str:
     section[parts[-1]] = value
     _make_paths_absolute(document, folder=Path.cwd(), under=key)
     return key
+
+
+def _drop_alternatives(document: dict[str, object], overridden: Collection[str]) -> None:
+    """Take out of ``document`` what an override has replaced by its alternative."""
+
+    def is_overridden(key: str) -> bool:
+        return any(f"{override}.".startswith(f"{key}.") for override in overridden)
+
+    for pair in ALTERNATIVES:
+        for chosen, other in (pair, pair[::-1]):
+            section_name, _, name = chosen.partition(".")
+            section = document.get(section_name)
+            if not isinstance(section, dict) or section.get(name) is None:
+                continue
+            if is_overridden(chosen) and not is_overridden(other):
+                section.pop(other.partition(".")[2], None)
 
 
 def _make_paths_absolute(document: dict[str, object], *, folder: Path, under: str = "") -> None:

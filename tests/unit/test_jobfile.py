@@ -148,6 +148,26 @@ def test_override_to_null_takes_a_key_away(job: Path) -> None:
     assert load_job(job, ["train.epochs=null", "train.max_steps=7"]).train.max_steps == 7
 
 
+def test_override_of_max_steps_takes_the_place_of_the_files_epochs(job: Path) -> None:
+    append(job, "train: {epochs: 2}\n")
+    train = load_job(job, ["train.max_steps=7"]).train
+    assert (train.max_steps, train.epochs) == (7, None)
+
+
+def test_override_of_pretrained_takes_the_place_of_the_files_config(job: Path, tmp_path: Path) -> None:
+    model = load_job(job, [f"model.pretrained={tmp_path}"]).model
+    assert (model.pretrained, model.config) == (str(tmp_path.resolve()), None)
+
+
+def test_override_with_null_leaves_the_alternative_in_the_file(job: Path) -> None:
+    append(job, "train: {max_steps: 2}\n")
+    assert load_job(job, ["train.epochs=null"]).train.max_steps == 2
+
+
+def test_overrides_of_both_alternatives_are_refused(job: Path) -> None:
+    assert len(problems_of(job, "train.max_steps=7", "train.epochs=2")) == 1
+
+
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
