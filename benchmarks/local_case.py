@@ -11,7 +11,7 @@ import torch
 from coordinator.schedule.actions import Action, Barrier
 from coordinator.schedule.actions import Op as PlanOp
 from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Command, Op, Phase, Shape, StepSetting
 from stage_worker.engine.microbatch import Microbatch
 from stage_worker.engine.seeds import seed_of

@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from benchmarks.local_case import LocalCase
 from benchmarks.local_run import LocalWorker, load_part
-from stage_worker.comm import Place, TransportName, join_transport
+from stage_worker.comm import TransportName, join_transport
+from stage_worker.comm_place import Place
 from stage_worker.comm_store import address_of, join_store, open_store
 
 HOST = "127.0.0.1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.local_case import LocalCase, LocalStep, batch_of, commands_of
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Op, Phase, StepCommands, StepSetting
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 from stage_worker.comm_message import buffer_for, describe, pack, trailer_of, unpack, verify
 from stage_worker.comm_sends import Work, lost
 from stage_worker.comm_store import RendezvousError, Store

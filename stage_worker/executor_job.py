@@ -8,7 +8,7 @@ from typing import Any
 
 from takt.v1 import workers_pb2 as pb
 
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
 from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
 from stage_worker.models.config import TaskNeeds

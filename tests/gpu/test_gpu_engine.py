@@ -74,7 +74,8 @@ def test_engine_on_a_gpu_trains_like_on_the_cpu() -> None:
 
 NCCL_WORKER = """
 import sys, torch
-from stage_worker.comm import Place, TransportName, join_transport
+from stage_worker.comm import TransportName, join_transport
+from stage_worker.comm_place import Place
 from stage_worker.comm_store import join_store
 from stage_worker.engine.commands import Phase
 from stage_worker.engine.transport import Message, TransferKind

@@ -1,4 +1,4 @@
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 
 
 def test_place_of_a_worker_in_two_replicas_of_three_stages() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from takt.v1 import workers_pb2 as pb
 
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Command, Op, Phase, StepSetting
 from stage_worker.engine.failure import CommandFailed
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 from stage_worker.comm_gloo import GlooTransport, join_gloo
 from stage_worker.comm_store import RendezvousError, TCPStore, address_of, join_store, open_store
 from stage_worker.engine.commands import Phase
@@ -154,7 +154,7 @@ def test_wait_without_a_sender_ends_at_the_limit_and_names_the_worker() -> None:
 LONELY = """
 import sys, torch
 from datetime import timedelta
-from stage_worker.comm import Place
+from stage_worker.comm_place import Place
 from stage_worker.comm_gloo import join_gloo
 from stage_worker.comm_store import join_store
 from stage_worker.engine.commands import Phase
