@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch.distributed import ProcessGroupGloo
 
-from stage_worker.comm_place import Place
 from stage_worker.comm_message import buffer_for, pack, trailer_of, unpack, verify
+from stage_worker.comm_place import Place
 from stage_worker.comm_sends import PendingSends, Work, lost
 from stage_worker.comm_store import PrefixStore, RendezvousError, Store
 from stage_worker.engine.commands import Phase

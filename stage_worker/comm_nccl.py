@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from stage_worker.comm_place import Place
 from stage_worker.comm_message import buffer_for, describe, pack, trailer_of, unpack, verify
+from stage_worker.comm_place import Place
 from stage_worker.comm_sends import Work, lost
 from stage_worker.comm_store import RendezvousError, Store
 from stage_worker.engine.transport import Message, PeerLostError, PendingTensor, TransferKind

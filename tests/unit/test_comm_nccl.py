@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from stage_worker.comm_place import Place
 from stage_worker.comm_message import pack
 from stage_worker.comm_nccl import NcclTransport, channels
+from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Phase
 from stage_worker.engine.transport import Message, PeerLostError, TransferError, TransferKind
 

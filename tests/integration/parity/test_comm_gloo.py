@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from stage_worker.comm_place import Place
 from stage_worker.comm_gloo import GlooTransport, join_gloo
+from stage_worker.comm_place import Place
 from stage_worker.comm_store import RendezvousError, TCPStore, address_of, join_store, open_store
 from stage_worker.engine.commands import Phase
 from stage_worker.engine.transport import Message, PeerLostError, TransferError, TransferKind

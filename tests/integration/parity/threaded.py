@@ -11,8 +11,8 @@ from torch import nn
 
 from benchmarks.local_case import LocalCase
 from benchmarks.local_run import LocalResult, LocalWorker
-from stage_worker.comm_place import Place
 from stage_worker.comm_gloo import GlooTransport, join_gloo
+from stage_worker.comm_place import Place
 from stage_worker.comm_store import PrefixStore, address_of, join_store, open_store
 from stage_worker.models.family import Block, Family, Inputs
 from stage_worker.models.loaded import LoadedModel, StageBlocks
