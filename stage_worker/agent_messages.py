@@ -22,6 +22,9 @@ _CAUSES = {
 
 def decode_assignment(assignment: pb.Assignment, *, allow_roots: Sequence[Path]) -> Assigned | Refused:
     """Return the work, or why this slot does not do it."""
+    if assignment.job in ("", "..") or Path(assignment.job).name != assignment.job:
+        reason = f"job {assignment.job!r} is no name, so nothing can be kept in a folder of that name"
+        return Refused(assignment.job, assignment.attempt, reason)
     try:
         spec = json.loads(assignment.spec_json)
         pp = int(spec["parallel"]["pp"])

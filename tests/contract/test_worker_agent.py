@@ -268,6 +268,19 @@ async def test_agent_model_outside_its_roots_is_never_started(
     assert "--allow-root" in ended.message
 
 
+@pytest.mark.parametrize("job", ["../a", "a/b", "", ".."])
+async def test_agent_job_id_that_is_a_path_is_never_started(
+    job: str, coordinator: tuple[Coordinator, str], start_agent: StartAgent, tmp_path: Path
+) -> None:
+    await start_agent()
+    attendance = await coordinator[0].next_agent()
+    attendance.assign(job)
+    ended = await attendance.hear("ended")
+    assert ended.cause == pb.END_CAUSE_NOT_STARTED
+    assert "is no name" in ended.message
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_agent_standby_takes_the_work_and_a_new_one_follows_after_the_job(
     coordinator: tuple[Coordinator, str], start_agent: StartAgent
 ) -> None:

@@ -1,6 +1,7 @@
 """A real executor process against a coordinator that follows a script."""
 
 import hashlib
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -76,6 +77,10 @@ def test_executor_whole_life(
     assert [row.label for row in rows.rows] == [0, 1, 0, 0, 1]
     assert all(len(row.outputs) == 2 for row in rows.rows)
     assert (rows.split, coordinator.hear("step").phase) == ("validation", data_pb2.PHASE_EVALUATE)
+
+    snapshot = executor.snapshot()
+    now = time.monotonic()
+    assert sum(snapshot.seconds(now)) == pytest.approx(now - snapshot.started, rel=0.01)
 
     coordinator.command(commands(SAVE, first_seq=15, step=2))
     saved = coordinator.hear("saved")
