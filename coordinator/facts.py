@@ -49,6 +49,18 @@ class ModelFacts:
             labels=tuple(message.labels),
         )
 
+    def message(self) -> workers_pb2.ModelFacts:
+        """Return the message that carries these facts."""
+        return workers_pb2.ModelFacts(
+            model_type=self.model_type,
+            num_layers=self.num_layers,
+            hidden_size=self.hidden_size,
+            max_positions=self.max_positions,
+            vocabulary_size=self.vocabulary_size,
+            token_types=self.token_types,
+            labels=self.labels,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
@@ -97,6 +109,21 @@ class DataFacts:
             pad_token_id=message.pad_token_id,
             steps_per_epoch=message.steps_per_epoch,
             total_steps=message.total_steps,
+        )
+
+    def message(self) -> data_pb2.DataFacts:
+        """Return the message that carries these facts."""
+        return data_pb2.DataFacts(
+            splits=[
+                data_pb2.Split(name=split.name, rows=split.num_rows, labelled=split.labelled, steps=split.num_steps)
+                for split in self.splits
+            ],
+            labels=self.labels,
+            num_labels=self.num_labels,
+            vocabulary_size=self.vocabulary_size,
+            pad_token_id=self.pad_token_id,
+            steps_per_epoch=self.steps_per_epoch,
+            total_steps=self.total_steps,
         )
 
     def split(self, name: str) -> Split | None:

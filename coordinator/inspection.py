@@ -1,9 +1,11 @@
 """Asks other rooms about a job's model and data, and plans it."""
 
 import asyncio
+from dataclasses import dataclass
 
 from coordinator.agents import Agents
 from coordinator.data_client import DataClient
+from coordinator.facts import DataFacts, ModelFacts
 from coordinator.planning import JobPlan, plan_job
 from coordinator.problem import Problem, SpecError
 from coordinator.schedule.actions import PlanError
@@ -31,7 +33,24 @@ async def inspect(spec: JobSpec, *, agents: Agents, data: DataClient, limit_seco
         raise model
     if isinstance(rows, BaseException):
         raise rows
+    return plan_from(spec, Facts(model, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was found out about a job."""
+
+    model: ModelFacts
+    data: DataFacts
+
+
+def plan_from(spec: JobSpec, facts: Facts) -> JobPlan:
+    """Return the plan of a job about which ``facts`` are known.
+
+    Raises:
+        SpecError: it cannot run, as it is written.
+    """
     try:
-        return plan_job(spec, model=model, data=rows)
+        return plan_job(spec, model=facts.model, data=facts.data)
     except PlanError as error:
         raise SpecError([Problem("schedule", str(error))]) from error

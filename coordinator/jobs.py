@@ -10,7 +10,7 @@ import structlog
 from takt.rpc.errors import TaktError, UnreachableError
 
 from coordinator.files import JobFiles
-from coordinator.inspection import inspect
+from coordinator.inspection import Facts, inspect, plan_from
 from coordinator.ownership import Ownership
 from coordinator.planning import JobPlan
 from coordinator.queue import Queue, Queued
@@ -41,21 +41,30 @@ class Jobs:
     """Only for the thread of the event loop."""
 
     def __init__(
-        self, *, state_dir: Path, ownership: Ownership, services: RunServices, queue: Queue, runs: Runs
+        self,
+        *,
+        state_dir: Path,
+        ownership: Ownership,
+        services: RunServices,
+        queue: Queue,
+        runs: Runs,
+        embedded: bool,
     ) -> None:
         self._state_dir = state_dir
+        self._embedded = embedded
         self._ownership = ownership
         self._services = services
         self._queue = queue
         self._runs = runs
 
-    async def submit(self, job: str, spec_json: str, *, limit_seconds: float) -> JobView:
+    async def submit(self, job: str, spec_json: str, *, limit_seconds: float, facts: Facts | None = None) -> JobView:
         """Check a job and queue it; an equal one with this id is returned as it is.
 
         Args:
             job: id, or empty for one that is made up.
             spec_json: the resolved spec.
             limit_seconds: how long model and data may be looked at; what takes longer is done at admission.
+            facts: what the caller found out; an embedded coordinator takes its word, for they see the same files.
 
         Raises:
             SpecError: the job cannot run as it is written.
@@ -71,7 +80,10 @@ class Jobs:
         present = await self._same(job, spec)
         if present is not None:
             return present
-        plan = await self._inspected(spec, limit_seconds)
+        if facts is not None and self._embedded:
+            plan: JobPlan | None = plan_from(spec, facts)
+        else:
+            plan = await self._inspected(spec, limit_seconds)
         record = JobRecord(
             id=job,
             name=spec.name,

@@ -12,7 +12,9 @@ from takt.v1 import jobs_pb2_grpc as pb_grpc
 
 from coordinator.agents import Agents
 from coordinator.encode import encode_job, encode_record, encode_slot
+from coordinator.facts import DataFacts, ModelFacts
 from coordinator.files import JobFiles
+from coordinator.inspection import Facts
 from coordinator.jobs import JobConflictError, JobIdError, JobNotFoundError, Jobs
 from coordinator.logs import read_logs
 from coordinator.problem import SpecError
@@ -51,7 +53,10 @@ class JobServicer(pb_grpc.JobServiceServicer):
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:  # noqa: N802
         """Check a job and queue it."""
         limit_seconds = max(0.0, (context.time_remaining() or 0.0) - REPLY_SECONDS)
-        view = await self._jobs.submit(request.id, request.spec_json, limit_seconds=limit_seconds)
+        facts = None
+        if request.HasField("model") and request.HasField("data"):
+            facts = Facts(ModelFacts.of(request.model), DataFacts.of(request.data))
+        view = await self._jobs.submit(request.id, request.spec_json, limit_seconds=limit_seconds, facts=facts)
         return pb.SubmitJobResponse(job=encode_job(view))
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:  # noqa: N802

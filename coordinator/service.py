@@ -89,6 +89,7 @@ class Coordinator:
             services=services,
             queue=self._queue,
             runs=self._runs,
+            embedded=settings.embedded,
         )
         self._stopping = False
         self._server: RunningServer | None = None

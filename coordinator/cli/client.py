@@ -8,6 +8,7 @@ from typing import Any, Self
 import grpc
 from takt.rpc.client import channel
 from takt.rpc.errors import UnreachableError
+from takt.v1 import data_pb2, workers_pb2
 from takt.v1 import jobs_pb2 as pb
 from takt.v1 import jobs_pb2_grpc as pb_grpc
 
@@ -84,12 +85,27 @@ class JobClient:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def submit(self, spec_json: str, *, job_id: str | None, pause: Pause = time.sleep) -> pb.Job:
-        """Queue a job; the coordinator makes up an id where ``job_id`` is None.
+    def submit(
+        self,
+        spec_json: str,
+        *,
+        job_id: str | None,
+        model: workers_pb2.ModelFacts | None = None,
+        data: data_pb2.DataFacts | None = None,
+        pause: Pause = time.sleep,
+    ) -> pb.Job:
+        """Queue a job.
 
-        The call takes seconds; ``pause`` is called meanwhile, and what it raises ends the call.
+        The call takes seconds where the coordinator has to look at model and data itself.
+
+        Args:
+            spec_json: the resolved spec.
+            job_id: None lets the coordinator make one up.
+            model: what was found out about the model; only a coordinator of our own takes our word.
+            data: the same about the data.
+            pause: called meanwhile; what it raises ends the call.
         """
-        request = pb.SubmitJobRequest(id=job_id or "", spec_json=spec_json)
+        request = pb.SubmitJobRequest(id=job_id or "", spec_json=spec_json, model=model, data=data)
         call = self._stub.SubmitJob.future(request, timeout=SUBMIT_SECONDS)
         try:
             while not call.done():

@@ -18,6 +18,26 @@ NUM_MICROBATCHES = 2
 VALIDATION_ROWS = 6
 
 
+MODEL_FACTS = workers_pb2.ModelFacts(
+    model_type="bert", num_layers=4, hidden_size=8, max_positions=512, vocabulary_size=100, token_types=2
+)
+
+
+def data_facts(total_steps: int) -> data_pb2.DataFacts:
+    """Return what the fake data service finds out about a job of so many steps."""
+    return data_pb2.DataFacts(
+        splits=[
+            data_pb2.Split(name="train", rows=64, labelled=True, steps=1),
+            data_pb2.Split(name="validation", rows=VALIDATION_ROWS, labelled=True, steps=2),
+        ],
+        labels=["no", "yes"],
+        num_labels=2,
+        vocabulary_size=90,
+        steps_per_epoch=2,
+        total_steps=total_steps,
+    )
+
+
 class FakeData(data_pb2_grpc.DataServiceServicer):
     """Step s has 8 rows a replica set; replica r, microbatch m is 3 + m wide."""
 
@@ -33,18 +53,7 @@ class FakeData(data_pb2_grpc.DataServiceServicer):
         if self.refusal:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refusal)
         steps = json.loads(request.spec_json)["train"]["max_steps"]
-        facts = data_pb2.DataFacts(
-            splits=[
-                data_pb2.Split(name="train", rows=64, labelled=True, steps=1),
-                data_pb2.Split(name="validation", rows=VALIDATION_ROWS, labelled=True, steps=2),
-            ],
-            labels=["no", "yes"],
-            num_labels=2,
-            vocabulary_size=90,
-            steps_per_epoch=2,
-            total_steps=steps,
-        )
-        return data_pb2.InspectDataResponse(facts=facts)
+        return data_pb2.InspectDataResponse(facts=data_facts(steps))
 
     async def DescribeSteps(  # noqa: N802
         self, request: data_pb2.DescribeStepsRequest, context: Any
@@ -172,13 +181,9 @@ class FakeAgent:
                 if self._executor is not None:
                     asyncio.get_running_loop().call_later(message.release.grace_seconds, self._executor.cancel)
             case "inspect_model":
-                facts = workers_pb2.ModelFacts(
-                    model_type="bert", num_layers=4, hidden_size=8, max_positions=512, vocabulary_size=100,
-                    token_types=2,
-                )  # fmt: skip
                 answer = workers_pb2.ModelInspected(request=message.inspect_model.request, error=self.model_error)
                 if not self.model_error:
-                    answer.facts.CopyFrom(facts)
+                    answer.facts.CopyFrom(MODEL_FACTS)
                 self._outbox.put_nowait(workers_pb2.AttendRequest(inspected=answer))
 
     async def _supervise(self, place: workers_pb2.Assignment) -> None:

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
+from coordinator_fakes import MODEL_FACTS, data_facts
 from coordinator_rig import CALL_SECONDS, Rig, rig, spec_json
 from takt.v1 import jobs_pb2
 
@@ -170,3 +171,20 @@ async def test_metrics_series_of_a_run_are_there_while_it_runs_and_then_gone(wor
     assert 'takt_jobs{state="CANCELLED"} 1.0' in after
     assert 'takt_workers{state="free"} 2.0' in after
     assert any(line.startswith("takt_rpc_server_handled_total") for line in after)
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_submit_with_facts_only_an_embedded_coordinator_takes_the_callers_word(
+    tmp_path: Path, embedded: bool
+) -> None:
+    async with rig(tmp_path, embedded=embedded) as world:
+        await world.add_agents(2)
+        world.agents[0].model_error = world.agents[1].model_error = "asked an agent"
+        request = jobs_pb2.SubmitJobRequest(spec_json=spec_json(), model=MODEL_FACTS, data=data_facts(3))
+        if embedded:
+            job = (await world.jobs.SubmitJob(request, timeout=CALL_SECONDS)).job
+            assert (await world.until_over(job.id)).state == jobs_pb2.JOB_STATE_SUCCEEDED
+        else:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await world.jobs.SubmitJob(request, timeout=CALL_SECONDS)
+            assert "asked an agent" in (refused.value.details() or "")

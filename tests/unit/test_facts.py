@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from takt.v1 import data_pb2
 
-from coordinator.facts import DataFacts, Split, local_facts
+from coordinator.facts import DataFacts, ModelFacts, Split, local_facts
 from coordinator.problem import SpecError
 from coordinator.spec import JobSpec, parse_spec
 
@@ -139,3 +139,26 @@ def test_data_facts_of_a_message_have_all_its_fields() -> None:
         steps_per_epoch=4,
         total_steps=12,
     )
+
+
+def test_facts_survive_their_messages() -> None:
+    model = ModelFacts(
+        model_type="bert",
+        num_layers=6,
+        hidden_size=384,
+        max_positions=512,
+        vocabulary_size=30522,
+        token_types=2,
+        labels=("no", "yes"),
+    )
+    data = DataFacts(
+        splits=(Split(name="train", num_rows=5, labelled=True, num_steps=1),),
+        labels=("no", "yes"),
+        num_labels=2,
+        vocabulary_size=7,
+        pad_token_id=3,
+        steps_per_epoch=4,
+        total_steps=12,
+    )
+    assert ModelFacts.of(model.message()) == model
+    assert DataFacts.of(data.message()) == data

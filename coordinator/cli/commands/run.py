@@ -67,7 +67,13 @@ def command(
             )
             attendance = Attendance(interrupts, tend=supervisor.tend)
             with connect(address, call_seconds=CALL_SECONDS) as client:
-                job = client.submit(to_json(plan.spec), job_id=job_id, pause=attendance.pause)
+                job = client.submit(
+                    to_json(plan.spec),
+                    job_id=job_id,
+                    model=plan.model.message(),
+                    data=plan.data.message(),
+                    pause=attendance.pause,
+                )
                 with open_progress(console) as progress:
                     job = attendance.follow(client, job.id, show=progress.show)
         except InterruptedByUserError:

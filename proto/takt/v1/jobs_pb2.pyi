@@ -1,3 +1,5 @@
+from takt.v1 import data_pb2 as _data_pb2
+from takt.v1 import workers_pb2 as _workers_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -127,12 +129,16 @@ class StateChange(_message.Message):
     def __init__(self, state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., time: _Optional[float] = ...) -> None: ...
 
 class SubmitJobRequest(_message.Message):
-    __slots__ = ("id", "spec_json")
+    __slots__ = ("id", "spec_json", "model", "data")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec_json: str
-    def __init__(self, id: _Optional[str] = ..., spec_json: _Optional[str] = ...) -> None: ...
+    model: _workers_pb2.ModelFacts
+    data: _data_pb2.DataFacts
+    def __init__(self, id: _Optional[str] = ..., spec_json: _Optional[str] = ..., model: _Optional[_Union[_workers_pb2.ModelFacts, _Mapping]] = ..., data: _Optional[_Union[_data_pb2.DataFacts, _Mapping]] = ...) -> None: ...
 
 class SubmitJobResponse(_message.Message):
     __slots__ = ("job",)
