@@ -13,8 +13,8 @@ from coordinator.schedule.actions import Op as PlanOp
 from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
 from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Command, Op, Phase, Shape, StepSetting
-from stage_worker.engine.microbatch import Microbatch
-from stage_worker.engine.seeds import seed_of
+from stage_worker.models.microbatch import Microbatch
+from stage_worker.models.seeds import seed_of
 
 
 @dataclass(frozen=True, slots=True)

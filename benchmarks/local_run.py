@@ -12,13 +12,13 @@ from stage_worker.engine.commands import Op, Phase, StepCommands, StepSetting
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
 from stage_worker.engine.ledger import Activity, Ledger
-from stage_worker.engine.microbatch import Microbatch
 from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
 from stage_worker.engine.result import StepResult
 from stage_worker.engine.transport import Transport
 from stage_worker.models.config import TaskNeeds, fit_to_task, new_config, pretrained_config
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.models.loading import load_model
+from stage_worker.models.microbatch import Microbatch
 from stage_worker.models.slices import StageSlice
 
 

@@ -7,7 +7,7 @@ the rows of step t+1 load while step t runs.
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import grpc
@@ -15,8 +15,9 @@ from takt.v1 import data_pb2 as pb
 from takt.v1 import data_pb2_grpc as pb_grpc
 
 from stage_worker.decode import decode_microbatch, encode_phase
+from stage_worker.engine.batch_source import DataError
 from stage_worker.engine.commands import Phase, StepSetting
-from stage_worker.engine.microbatch import DataError, Microbatch
+from stage_worker.models.microbatch import Microbatch
 
 MAX_STEPS_HELD = 3
 """Steps whose rows are in memory at once: the present one, and those read ahead."""
@@ -167,14 +168,18 @@ class DataServiceSource:
             columns=self._columns,
         )
         for message in self._stub.ReadStep(request, timeout=_CALL_SECONDS):
-            if message.microbatch >= len(setting.microbatches):
-                raise DataError(f"microbatch {message.microbatch} came, the step has {len(setting.microbatches)}")
-            if not setting.microbatches[message.microbatch].rows:
-                continue  # it keeps its place, but nobody asks for it
-            batch = decode_microbatch(message, announced=setting.microbatches[message.microbatch])
+            arrived = dict(self._decoded(message, setting))
             with self._changed:
-                step.arrived[message.microbatch] = batch
+                step.arrived.update(arrived)
                 self._changed.notify_all()
+
+    def _decoded(self, message: pb.ReadStepResponse, setting: StepSetting) -> Iterator[tuple[int, Microbatch]]:
+        for microbatch in message.microbatches:
+            index = microbatch.microbatch
+            if index >= len(setting.microbatches):
+                raise DataError(f"microbatch {index} came, the step has {len(setting.microbatches)}")
+            if setting.microbatches[index].rows:  # one without rows keeps its place, but nobody asks for it
+                yield index, decode_microbatch(microbatch, announced=setting.microbatches[index])
 
     def _what(self, setting: StepSetting, microbatch: int) -> str:
         columns = ", ".join(self._columns)

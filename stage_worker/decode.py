@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from takt.v1 import commands_pb2, data_pb2, workers_pb2
 
+from stage_worker.engine.batch_source import DataError
 from stage_worker.engine.commands import Command, Op, Phase, Shape, StepCommands, StepSetting
 from stage_worker.engine.ledger import BUSY_OPS, IDLE_REASONS, Activity
-from stage_worker.engine.microbatch import DataError, Microbatch
 from stage_worker.engine.result import RowOutput, StepResult
+from stage_worker.models.microbatch import Microbatch
 
 MAX_ROWS_BYTES = 1024 * 1024
 """Most that one report of evaluation rows holds."""
@@ -67,7 +68,7 @@ def encode_phase(phase: Phase) -> data_pb2.Phase:
     return next(wire for wire, ours in _PHASES.items() if ours is phase)
 
 
-def decode_microbatch(message: data_pb2.ReadStepResponse, *, announced: Shape) -> Microbatch:
+def decode_microbatch(message: data_pb2.Microbatch, *, announced: Shape) -> Microbatch:
     """Return the rows of a message, on the CPU.
 
     Raises:

@@ -52,6 +52,15 @@ def test_engine_never_imports_the_wire() -> None:
     assert not forbidden_imports(SOURCES, is_within("stage_worker.engine"), banned)
 
 
+def test_models_never_import_the_engine_that_runs_them() -> None:
+    assert not forbidden_imports(SOURCES, is_within("stage_worker.models"), ["stage_worker.engine"])
+
+
+def test_coordinator_never_imports_its_command_line() -> None:
+    below = [source for source in SOURCES if not source.module.startswith("coordinator.cli")]
+    assert not forbidden_imports(below, is_within("coordinator"), ["coordinator.cli"])
+
+
 def test_agent_never_imports_torch() -> None:
     assert any(is_agent(source) for source in SOURCES)
     assert not forbidden_imports(SOURCES, is_agent, ["torch", "transformers"])

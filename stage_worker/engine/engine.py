@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 import torch
 
+from stage_worker.engine.batch_source import BatchSource, DataError
 from stage_worker.engine.commands import Command, Op, Phase, StepCommands, StepSetting
+from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.exchange import Exchange
 from stage_worker.engine.failure import CommandFailed, CommandOrderError
 from stage_worker.engine.ledger import Activity, Ledger
-from stage_worker.engine.microbatch import BatchSource, DataError
 from stage_worker.engine.norm import Norm, clip
 from stage_worker.engine.open_step import OpenStep
 from stage_worker.engine.optimizer import Optimizer, OptimizerSettings, decayed_names
 from stage_worker.engine.replicas import add_over_replicas
 from stage_worker.engine.result import StepResult
-from stage_worker.engine.seeds import DropoutSeeds
 from stage_worker.engine.stage import Stage
 from stage_worker.engine.transport import TransferKind, Transport
 from stage_worker.models.family import Inputs

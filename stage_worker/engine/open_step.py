@@ -6,8 +6,8 @@ import torch
 
 from stage_worker.engine.commands import StepSetting
 from stage_worker.engine.exchange import Exchange
-from stage_worker.engine.microbatch import Microbatch
 from stage_worker.engine.result import RowOutput, StepResult
+from stage_worker.models.microbatch import Microbatch
 
 
 @dataclass(slots=True, kw_only=True)

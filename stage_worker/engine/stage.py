@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
 
+from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.failure import CommandOrderError
-from stage_worker.engine.seeds import DropoutSeeds
 from stage_worker.models.family import Inputs
 from stage_worker.models.loaded import LoadedModel
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stage_worker.engine.microbatch import Microbatch
+from stage_worker.models.microbatch import Microbatch
 
 
 @dataclass(frozen=True, slots=True)

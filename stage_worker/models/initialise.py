@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stage_worker.engine.seeds import seed_of
+from stage_worker.models.seeds import seed_of
 
 
 @torch.no_grad()

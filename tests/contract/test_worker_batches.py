@@ -10,8 +10,8 @@ import torch
 from takt.rpc.client import channel
 
 from stage_worker.batches import MAX_STEPS_HELD, DataServiceSource
+from stage_worker.engine.batch_source import DataError
 from stage_worker.engine.commands import Phase, Shape, StepSetting
-from stage_worker.engine.microbatch import DataError
 from tests.contract.fake_data_service import FakeDataService, serving
 
 SHAPES = ((3, 7), (2, 4), (0, 0))

@@ -9,9 +9,9 @@ from stage_worker.engine.commands import Command, Op, Phase, Shape, StepCommands
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
 from stage_worker.engine.ledger import Ledger
-from stage_worker.engine.microbatch import Microbatch
 from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
 from stage_worker.engine.result import StepResult
+from stage_worker.models.microbatch import Microbatch
 from tests.unit.fake_transport import FakeTransport
 from tests.unit.tiny_bert import load_tiny
 

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
+from stage_worker.engine.batch_source import DataError
 from stage_worker.engine.commands import Command, Op, StepSetting
 from stage_worker.engine.failure import CommandFailed, CommandOrderError, NonFiniteError
-from stage_worker.engine.microbatch import DataError, Microbatch
 from stage_worker.engine.transport import PeerLostError
+from stage_worker.models.microbatch import Microbatch
 from tests.unit.engine_harness import WHOLE, Harness, Rows, command
 from tests.unit.fake_transport import FakeTransport
 

@@ -4,7 +4,8 @@ import sys
 
 import torch
 
-from stage_worker.engine.seeds import DropoutSeeds, seed_of
+from stage_worker.engine.dropout import DropoutSeeds
+from stage_worker.models.seeds import seed_of
 
 
 def test_seed_of_is_the_blake2b_of_its_words() -> None:
@@ -14,7 +15,7 @@ def test_seed_of_is_the_blake2b_of_its_words() -> None:
 
 def test_seed_of_is_the_same_in_another_process() -> None:
     """Python's own hash is not: it is salted."""
-    code = "from stage_worker.engine.seeds import seed_of; print(seed_of(1, 'a'))"
+    code = "from stage_worker.models.seeds import seed_of; print(seed_of(1, 'a'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
     assert int(done.stdout) == seed_of(1, "a")
 

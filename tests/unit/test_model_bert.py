@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from stage_worker.engine.microbatch import Microbatch
 from stage_worker.models.family import Inputs
+from stage_worker.models.microbatch import Microbatch
 from tests.unit.tiny_bert import load_tiny
 
 

@@ -7,9 +7,9 @@ import torch
 from takt.v1 import commands_pb2, data_pb2
 
 from stage_worker.decode import MessageError, decode_commands, decode_microbatch, encode_report, encode_rows
+from stage_worker.engine.batch_source import DataError
 from stage_worker.engine.commands import Command, Op, Phase, Shape
 from stage_worker.engine.ledger import Activity
-from stage_worker.engine.microbatch import DataError
 from stage_worker.engine.result import RowOutput, StepResult
 
 
@@ -70,7 +70,7 @@ def column(name: str, values: list[int] | list[float], shape: tuple[int, ...]) -
 
 
 def test_decode_microbatch_columns_arrive_as_they_were_sent() -> None:
-    message = data_pb2.ReadStepResponse(
+    message = data_pb2.Microbatch(
         microbatch=1,
         row_ids=[8, 5],
         columns=[column("labels", [2.5, 0.0], (2,)), column("attention_mask", [1, 1, 1, 1, 0, 0], (2, 3))],
@@ -97,7 +97,7 @@ def test_decode_microbatch_other_than_announced_is_refused(
     row_ids: list[int], columns: list[data_pb2.Column], complaint: str
 ) -> None:
     with pytest.raises(DataError, match=complaint):
-        decode_microbatch(data_pb2.ReadStepResponse(row_ids=row_ids, columns=columns), announced=Shape(2, 2))
+        decode_microbatch(data_pb2.Microbatch(row_ids=row_ids, columns=columns), announced=Shape(2, 2))
 
 
 def test_encode_report_shares_add_up_to_the_time_that_passed() -> None:

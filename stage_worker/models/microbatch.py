@@ -1,11 +1,8 @@
-"""The rows of one microbatch, as the engine wants them."""
+"""The rows of one microbatch, as a model reads them."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
-
-from stage_worker.engine.commands import StepSetting
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +29,3 @@ class Microbatch:
         )
         assert mask is not None
         return Microbatch(self.row_ids, ids, types, mask, labels)
-
-
-class BatchSource(Protocol):
-    """Where the engine gets rows from; reads ahead as far as it was told of steps."""
-
-    def get(self, setting: StepSetting, microbatch: int) -> Microbatch:
-        """Return one microbatch of the step; wait for it, but not for ever.
-
-        Raises:
-            DataError: it did not come in time, or the service refused.
-        """
-
-
-class DataError(RuntimeError):
-    """Rows that a step needs cannot be had."""
