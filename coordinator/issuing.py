@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from takt.v1 import data_pb2
 
-from coordinator.data_client import DataClient, Lookahead
+from coordinator.data_client import DataClient
 from coordinator.dispatch import EVALUATION_SPLIT, TRAIN_SPLIT, Dispatch
 from coordinator.events import Item, ItemKind
+from coordinator.lookahead import Lookahead
 from coordinator.sequence import Sequence
 from coordinator.streams import Streams
 

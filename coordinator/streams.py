@@ -6,7 +6,7 @@ from takt.rpc.errors import TaktError
 from takt.v1 import commands_pb2
 from takt.v1 import workers_pb2 as pb
 
-from coordinator.dispatch import Feed
+from coordinator.feed import Feed
 
 Outbox = asyncio.Queue[pb.ExecuteResponse | None]
 """What an executor is sent; None ends its stream."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from coordinator.facts import local_facts
 from coordinator.jobfile import load_job
+from coordinator.local_facts import local_facts
 from coordinator.planning import JobPlan, plan_job
 from coordinator.rules import microbatches_of
 from coordinator.schedule.plan import Plan, make_plan

@@ -1,9 +1,10 @@
 import pytest
 from takt.v1 import commands_pb2, data_pb2
 
-from coordinator.dispatch import Dispatch, Feed
+from coordinator.dispatch import Dispatch
 from coordinator.events import Item, ItemKind
 from coordinator.facts import DataFacts, ModelFacts, Split
+from coordinator.feed import Feed
 from coordinator.planning import JobPlan, plan_job
 from coordinator.spec import parse_spec
 

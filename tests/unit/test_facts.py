@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from takt.v1 import data_pb2
 
-from coordinator.facts import DataFacts, ModelFacts, Split, local_facts
+from coordinator.facts import DataFacts, ModelFacts, Split
+from coordinator.local_facts import local_facts
 from coordinator.problem import SpecError
 from coordinator.spec import JobSpec, parse_spec
 

@@ -3,7 +3,8 @@ import asyncio
 import pytest
 from takt.v1 import data_pb2
 
-from coordinator.data_client import DataError, Lookahead
+from coordinator.data_client import DataError
+from coordinator.lookahead import Lookahead
 
 
 class Source:
