@@ -43,9 +43,9 @@ def encode_step(step: StepShape) -> pb.StepDescription:
     )
 
 
-def encode_microbatch(microbatch: Microbatch) -> pb.ReadStepResponse:
+def encode_microbatch(microbatch: Microbatch) -> pb.Microbatch:
     """Return the message; columns are little endian, row-major."""
-    return pb.ReadStepResponse(
+    return pb.Microbatch(
         microbatch=microbatch.index,
         row_ids=microbatch.row_ids.tolist(),
         columns=[

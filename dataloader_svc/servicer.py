@@ -16,6 +16,9 @@ from dataloader_svc.store import Datasets, Phase
 
 SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["DataService"].full_name
 
+MESSAGE_BYTES = 2**20
+"""From this size on a message of microbatches is sent; a message costs more time than the rows of a small one."""
+
 STATUS: StatusTable = {
     DataServiceError: grpc.StatusCode.INVALID_ARGUMENT,  # the job or the request is wrong: do not retry
     StepRangeError: grpc.StatusCode.OUT_OF_RANGE,
@@ -52,8 +55,16 @@ class DataServicer(pb_grpc.DataServiceServicer):
             dp_rank=request.dp_rank,
             columns=request.columns,
         )
+        response, num_bytes = pb.ReadStepResponse(), 0
         async for microbatch in microbatches:
-            yield encode_microbatch(microbatch)
+            message = encode_microbatch(microbatch)
+            response.microbatches.append(message)
+            num_bytes += message.ByteSize()
+            if num_bytes >= MESSAGE_BYTES:
+                yield response
+                response, num_bytes = pb.ReadStepResponse(), 0
+        if response.microbatches:
+            yield response
 
 
 def _phase(phase: pb.Phase) -> Phase:

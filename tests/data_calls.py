@@ -28,9 +28,10 @@ def sst2(folder: Path, **changes: Any) -> dict[str, Any]:
     return {"data.task": "sst2", "data.source": str(folder), "data.tokenizer": str(folder), **dotted}
 
 
-async def read(stub: DataServiceStub, job: str, step: int, **changes: Any) -> list[pb.ReadStepResponse]:
+async def read(stub: DataServiceStub, job: str, step: int, **changes: Any) -> list[pb.Microbatch]:
     fields = {"phase": pb.PHASE_TRAIN, "split": "train", "dp_rank": 0, "columns": ALL, **changes}
-    return [answer async for answer in stub.ReadStep(pb.ReadStepRequest(job=job, step=step, **fields), timeout=20)]
+    answers = stub.ReadStep(pb.ReadStepRequest(job=job, step=step, **fields), timeout=20)
+    return [microbatch async for answer in answers for microbatch in answer.microbatches]
 
 
 async def describe(stub: DataServiceStub, job: str, first: int, count: int, **changes: Any) -> list[pb.StepDescription]:

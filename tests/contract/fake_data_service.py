@@ -33,11 +33,8 @@ class FakeDataService(pb_grpc.DataServiceServicer):
         failure = self.failures.pop(0) if self.failures else None
         for microbatch, (rows, width) in enumerate(self.shapes):
             ids = [100 * request.step + 10 * microbatch + row for row in range(rows)]
-            yield pb.ReadStepResponse(
-                microbatch=microbatch,
-                row_ids=ids,
-                columns=[column(name, ids, width) for name in request.columns] if rows else [],
-            )
+            columns = [column(name, ids, width) for name in request.columns] if rows else []
+            yield pb.ReadStepResponse(microbatches=[pb.Microbatch(microbatch=microbatch, row_ids=ids, columns=columns)])
             if failure is not None:
                 context.abort(failure, "as the test wants it")
 

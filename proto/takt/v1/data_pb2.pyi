@@ -138,6 +138,12 @@ class ReadStepRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., dp_rank: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReadStepResponse(_message.Message):
+    __slots__ = ("microbatches",)
+    MICROBATCHES_FIELD_NUMBER: _ClassVar[int]
+    microbatches: _containers.RepeatedCompositeFieldContainer[Microbatch]
+    def __init__(self, microbatches: _Optional[_Iterable[_Union[Microbatch, _Mapping]]] = ...) -> None: ...
+
+class Microbatch(_message.Message):
     __slots__ = ("microbatch", "row_ids", "columns")
     MICROBATCH_FIELD_NUMBER: _ClassVar[int]
     ROW_IDS_FIELD_NUMBER: _ClassVar[int]

@@ -64,7 +64,7 @@ def read_bytes(address: str | None, job: str, step: int) -> list[bytes]:
     )
     with channel(address) as opened:
         answers = DataServiceStub(opened).ReadStep(request, timeout=20)
-        return [answer.SerializeToString(deterministic=True) for answer in answers]
+        return [each.SerializeToString(deterministic=True) for answer in answers for each in answer.microbatches]
 
 
 @pytest.fixture

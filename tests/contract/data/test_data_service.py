@@ -246,3 +246,24 @@ async def test_read_step_counts_microbatches_and_their_time(service: Service, st
 
     assert registry.get_sample_value("takt_data_batches_total") == 16
     assert registry.get_sample_value("takt_data_build_seconds_count") == 16
+
+
+@pytest.mark.parametrize(
+    ("max_length", "expected"), [(128, [[0, 1, 2, 3, 4, 5, 6, 7]]), (512, [[0, 1], [2, 3], [4, 5], [6, 7]])]
+)
+async def test_read_step_small_microbatches_share_a_message_up_to_a_mebibyte(
+    service: Service, state: Path, tmp_path: Path, max_length: int, expected: list[list[int]]
+) -> None:
+    # A row of 512 tokens takes 8 KiB in two columns, so 128 rows take a mebibyte.
+    write_sst2(tmp_path, [(f"{WORDS[index % 10]} " * 600, 0) for index in range(512)])
+    open_tokenizer(None).save(tmp_path)
+    changes = {"train__global_batch_size": 512, "schedule__num_microbatches": 8, "data__max_length": max_length}
+    add_job(state, "job", sst2(tmp_path, **changes))
+    request = pb.ReadStepRequest(
+        job="job", phase=pb.PHASE_TRAIN, split="train", step=1, columns=["input_ids", "attention_mask"]
+    )
+
+    async with service() as stub:
+        answers = [answer async for answer in stub.ReadStep(request, timeout=20)]
+
+    assert [[each.microbatch for each in answer.microbatches] for answer in answers] == expected
