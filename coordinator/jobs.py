@@ -72,7 +72,7 @@ class Jobs:
             JobConflictError: the id belongs to a job with another spec.
         """
         spec = from_json(spec_json)
-        job = job or f"{spec.name}-{uuid.uuid4().hex[:8]}"
+        job = job or f"{spec.name.lstrip('-._') or 'job'}-{uuid.uuid4().hex[:8]}"
         if _ID.fullmatch(job) is None:
             raise JobIdError(
                 f"job id is {job!r}; use letters, digits, '-', '_' and '.', a letter or digit first, at most 80"

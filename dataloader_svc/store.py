@@ -25,7 +25,7 @@ from dataloader_svc.sharding import Sharding, StepRangeError
 from dataloader_svc.splits import SplitName
 from dataloader_svc.tokens import TokenisedRows, open_tokenizer
 
-JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MAX_STEPS_DESCRIBED = 1024
 """Most steps that one call describes."""
 MAX_SPLITS_KEPT = 16
@@ -131,7 +131,7 @@ class Datasets:
 
     def _spec(self, job: str) -> str:
         if JOB_ID.fullmatch(job) is None:
-            raise RequestError(f"job is {job!r}, need letters, digits, '.', '_' and '-', at most 63")
+            raise RequestError(f"job is {job!r}, need letters, digits, '.', '_' and '-', at most 80")
         path = self._jobs / job / "spec.json"
         if not is_under(path, [self._jobs]):
             raise RequestError(f"job {job}: its spec.json lies outside {self._jobs}")

@@ -33,6 +33,15 @@ async def test_submit_without_id_makes_one_from_the_name(world: Rig) -> None:
     assert first.id.startswith("tiny-")
 
 
+@pytest.mark.parametrize(
+    ("name", "begins"), [("_tiny", "tiny-"), ("...a.b", "a.b-"), ("--", "job-"), ("n" * 63, "n" * 63)]
+)
+async def test_submit_without_id_makes_one_that_is_a_file_name_from_any_name(
+    world: Rig, name: str, begins: str
+) -> None:
+    assert (await world.submit(spec_json(name))).id.startswith(begins)
+
+
 async def test_submit_same_id_and_spec_is_the_same_job_and_another_spec_a_conflict(world: Rig) -> None:
     first = await world.submit(job="mine")
     # The same spec written differently: keys in another order, no blanks.
