@@ -11,6 +11,7 @@ from coordinator.membership import SlotState
 from coordinator.records import JobState, StepRecord
 
 _STEP_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_CHECKPOINT_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class RunMetrics:
@@ -28,6 +29,13 @@ class RunMetrics:
             "Time between the commits of two steps.",
             ["run"],
             buckets=_STEP_BUCKETS,
+            registry=registry,
+        )
+        self._checkpoint_seconds = Histogram(
+            "takt_checkpoint_seconds",
+            "Time from the commit of a step to that of its checkpoint.",
+            ["run"],
+            buckets=_CHECKPOINT_BUCKETS,
             registry=registry,
         )
         self._steps = counter("takt_steps", "Committed steps.")
@@ -60,11 +68,15 @@ class RunMetrics:
         if step.grad_norm is not None:
             self._grad_norm.labels(run).set(step.grad_norm)
 
+    def checkpointed(self, run: str, *, seconds: float) -> None:
+        """A checkpoint is complete; ``seconds`` since its step was committed."""
+        self._checkpoint_seconds.labels(run).observe(seconds)
+
     def ended(self, run: str) -> None:
         """Drop the series of a run."""
         for metric in (
-            *(self._seconds, self._steps, self._skipped, self._examples, self._tokens, self._padded_tokens),
-            *(self._loss, self._grad_norm, self._learning_rate, self._bubble),
+            *(self._seconds, self._checkpoint_seconds, self._bubble, self._steps, self._skipped),
+            *(self._examples, self._tokens, self._padded_tokens, self._loss, self._grad_norm, self._learning_rate),
         ):
             with contextlib.suppress(KeyError):  # a run may end before its first step
                 metric.remove(run)

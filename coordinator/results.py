@@ -68,6 +68,7 @@ class Results:
             self._files.prune_checkpoints(keep=keep)
 
         await self._journal.do(write)
+        self._metrics.checkpointed(self._job, seconds=time.monotonic() - self._committed_at)
 
     def add_rows(self, rows: Sequence[Row]) -> None:
         """Take outputs of the evaluation that is under way.

@@ -36,12 +36,21 @@ def test_run_metrics_committed_steps_add_up() -> None:
     assert found[f"takt_step_seconds_count{label}"] == 2
 
 
+def test_run_metrics_a_checkpoint_is_counted_with_its_time() -> None:
+    registry = CollectorRegistry()
+    RunMetrics(registry).checkpointed("r", seconds=1.5)
+    found = series(registry)
+    assert found['takt_checkpoint_seconds_count{run="r"}'] == 1
+    assert found['takt_checkpoint_seconds_sum{run="r"}'] == 1.5
+
+
 def test_run_metrics_ended_run_leaves_no_series_and_others_theirs() -> None:
     registry = CollectorRegistry()
     metrics = RunMetrics(registry)
     for run in ("a", "b"):
         metrics.planned(run, bubble_fraction=0.25)
         metrics.committed(run, step(1))
+        metrics.checkpointed(run, seconds=0.5)
     metrics.ended("a")
     metrics.ended("never began")
     found = series(registry)
