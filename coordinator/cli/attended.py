@@ -26,7 +26,7 @@ class JobControl(JobReader, Protocol):
         """Ask a job to end, or raise `CallError`."""
 
 
-class Attendance:
+class Attendant:
     """Pauses that look after the services and notice Ctrl-C.
 
     Args:

@@ -6,8 +6,6 @@ from typing import Any
 
 from takt.v1 import jobs_pb2 as pb
 
-TERMINAL = frozenset({pb.JOB_STATE_SUCCEEDED, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED})
-
 
 def state_name(state: pb.JobState) -> str:
     """Return the state as users see it, for instance RUNNING."""

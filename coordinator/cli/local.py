@@ -1,11 +1,9 @@
 """The services of one machine, started in an order in which each finds the one before it."""
 
 import os
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
-from takt.rpc.address import listen_failure, parse_listen
 from takt.rpc.lifecycle import Announcement
 
 from coordinator.cli import services
@@ -55,21 +53,3 @@ def new_log_dir(state_dir: Path) -> Path:
         message = f"--state-dir {state_dir} cannot be written: {error.strerror or error}; choose another folder"
         raise CliError(ExitCode.INVALID, message) from error
     return folder
-
-
-def refuse_port_in_use(listen: str) -> None:
-    """Find out early, before anything is started.
-
-    Raises:
-        ListenError: the address is malformed or not on loopback.
-        AddressInUseError: another process listens there.
-    """
-    address = parse_listen(listen)
-    family = socket.AF_INET6 if ":" in address.numeric else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address.numeric, address.port))
-            probe.listen()
-        except OSError as error:
-            raise listen_failure(listen, error) from error

@@ -6,8 +6,6 @@ from pathlib import Path
 from coordinator.jobfile import load_job
 from coordinator.local_facts import local_facts
 from coordinator.planning import JobPlan, plan_job
-from coordinator.rules import microbatches_of
-from coordinator.schedule.plan import Plan, make_plan
 
 
 def check_job(job_file: Path, settings: Iterable[str]) -> JobPlan:
@@ -20,20 +18,3 @@ def check_job(job_file: Path, settings: Iterable[str]) -> JobPlan:
     spec = load_job(job_file, settings)
     model, data = local_facts(spec)
     return plan_job(spec, model=model, data=data)
-
-
-def plan_of_job(job_file: Path, settings: Iterable[str]) -> Plan:
-    """Return the plan of a job's training step from its file alone; neither model nor data is looked at.
-
-    Raises:
-        SpecError: the job file is wrong.
-        PlanError: its schedule cannot be planned.
-    """
-    spec = load_job(job_file, settings)
-    return make_plan(
-        spec.schedule.name,
-        num_workers=spec.parallel.pp,
-        num_chunks=spec.schedule.num_chunks,
-        num_microbatches=microbatches_of(spec),
-        num_slices=spec.train.gradient_accumulation_steps,
-    )

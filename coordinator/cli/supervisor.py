@@ -27,6 +27,10 @@ _REFUSALS = {2: ExitCode.INVALID, 4: ExitCode.CONFLICT, 5: ExitCode.UNREACHABLE}
 """Exit codes with which a service refuses to start; they become ours."""
 
 
+class StartInterruptedError(CliError):
+    """`should_stop` said so before all services were ready."""
+
+
 @dataclass(slots=True)
 class _Service:
     """One service: its command, its present process, and when it died before."""
@@ -69,7 +73,8 @@ class Supervisor:
         """Start services side by side; return what each announced, in order.
 
         Raises:
-            CliError: one of them died, was not ready in time, or `should_stop` said so.
+            CliError: one of them died, or was not ready in time.
+            StartInterruptedError: `should_stop` said so.
         """
         group: list[_Service] = []
         self._groups.append(group)  # first, so that `stop` finds whatever was started
@@ -114,7 +119,7 @@ class Supervisor:
         name = service.command.name
         while (announcement := service.child.announcement) is None:
             if self._should_stop():
-                raise CliError(ExitCode.JOB_CANCELLED, f"interrupted while {name} was starting")
+                raise StartInterruptedError(ExitCode.JOB_CANCELLED, f"interrupted while {name} was starting")
             code = service.child.exit_code()
             if code is not None:
                 raise CliError(_REFUSALS.get(code, ExitCode.UNREACHABLE), _refusal(service, code))

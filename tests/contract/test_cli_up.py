@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.cli import services
 from coordinator.cli.app import main
 from coordinator.cli.processes import descendants
+from coordinator.cli.services import ServiceCommand
 
 
 @pytest.fixture
@@ -47,4 +49,26 @@ def test_up_with_a_state_folder_that_cannot_be_written_exits_2(
     (tmp_path / "file").write_text("")
     assert main(["up", "--workers", "1", "--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "file")]) == 2
     assert "--state-dir" in capsys.readouterr().err
+    assert not descendants([os.getpid()])
+
+
+ASKS_TO_STOP = """
+import os, signal, time
+
+os.kill(os.getppid(), signal.SIGTERM)
+time.sleep(600)
+"""
+
+
+def test_up_asked_to_stop_while_it_starts_stops_everything_and_exits_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "asks_to_stop.py").write_text(ASKS_TO_STOP)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = ServiceCommand(name="data-service", module="asks_to_stop", options=())
+    monkeypatch.setattr(services, "data_service", lambda **_: command)
+    assert main(["up", "--workers", "1", "--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "s")]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "interrupted while data-service was starting" in captured.err
     assert not descendants([os.getpid()])

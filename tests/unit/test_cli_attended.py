@@ -10,7 +10,7 @@ import pytest
 from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli import attended
-from coordinator.cli.attended import Attendance, InterruptedByUserError
+from coordinator.cli.attended import Attendant, InterruptedByUserError
 from coordinator.cli.client import CallError
 from coordinator.cli.interrupts import Interrupts
 
@@ -50,7 +50,7 @@ def test_follow_without_a_signal_tends_the_services_and_returns_the_ended_job(in
         tended.append(True)
         job.now = pb.Job(id="j", state=pb.JOB_STATE_SUCCEEDED, step=5)
 
-    followed = Attendance(interrupts, tend=tend).follow(job, "j", show=lambda _: None)
+    followed = Attendant(interrupts, tend=tend).follow(job, "j", show=lambda _: None)
     assert (followed.state, followed.step) == (pb.JOB_STATE_SUCCEEDED, 5)
     assert tended == [True]
     assert job.cancelled_with == []
@@ -64,7 +64,7 @@ def test_follow_cancels_once_at_the_first_signal_and_returns_the_cancelled_job(i
         if len(steps) == 1:
             interrupt()
 
-    followed = Attendance(interrupts, tend=lambda: None).follow(job, "j", show=show)
+    followed = Attendant(interrupts, tend=lambda: None).follow(job, "j", show=show)
     assert (followed.state, steps) == (pb.JOB_STATE_CANCELLED, [3, 4])
     assert job.cancelled_with == [attended.CANCEL_SECONDS]
 
@@ -81,13 +81,13 @@ def test_follow_gives_up_a_job_that_does_not_end_in_time(
         if len(shown) == 1:
             interrupt()
 
-    followed = Attendance(interrupts, tend=lambda: None).follow(job, "j", show=show)
+    followed = Attendant(interrupts, tend=lambda: None).follow(job, "j", show=show)
     assert (followed.state, followed.step) == (pb.JOB_STATE_RUNNING, 3)
 
 
 def test_follow_gives_up_at_once_at_the_second_signal(interrupts: Interrupts) -> None:
     began = time.monotonic()
-    followed = Attendance(interrupts, tend=lambda: None).follow(Job(heeds_cancel=False), "j", show=interrupt)
+    followed = Attendant(interrupts, tend=lambda: None).follow(Job(heeds_cancel=False), "j", show=interrupt)
     assert followed.state == pb.JOB_STATE_RUNNING
     assert time.monotonic() - began < attended.CANCEL_SECONDS
 
@@ -99,12 +99,12 @@ def test_follow_of_a_job_whose_coordinator_is_gone_at_the_signal_returns_what_wa
         def cancel(self, job_id: str, *, grace_seconds: float) -> pb.Job:
             raise CallError(grpc.StatusCode.UNAVAILABLE, "gone")
 
-    followed = Attendance(interrupts, tend=lambda: None).follow(Gone(), "j", show=interrupt)
+    followed = Attendant(interrupts, tend=lambda: None).follow(Gone(), "j", show=interrupt)
     assert followed.step == 3
 
 
 def test_pause_raises_where_the_user_asked_to_stop_before(interrupts: Interrupts) -> None:
-    attendance = Attendance(interrupts, tend=lambda: None)
+    attendance = Attendant(interrupts, tend=lambda: None)
     attendance.pause(0.001)
     interrupt()
     with pytest.raises(InterruptedByUserError):

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.cli import preflight
 from coordinator.cli.app import main
 from coordinator.cli.plan_view import fold
+from coordinator.facts import DataFacts, ModelFacts, Split
 from coordinator.schedule.plan import make_plan
 from coordinator.schedule.text import from_csv
+from coordinator.spec import JobSpec
 
 FIELDS = (
     "schema, schedule, num_stages, num_chunks, num_microbatches, makespan, ideal, bubble_fraction, peak_in_flight, "
@@ -68,6 +71,47 @@ def test_plan_csv_gives_the_plan_back(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["plan", "--schedule", "gpipe", "--stages", "3", "--microbatches", "2", "--csv", str(path)]) == 0
     assert from_csv(path.read_text()) == make_plan("gpipe", num_workers=3, num_microbatches=2).workers
     assert "stage 2 | .  .  F0 F1" in capsys.readouterr().out
+
+
+def job_file(folder: Path, *, pp: int) -> str:
+    path = folder / "job.yaml"
+    path.write_text(
+        f"name: a\nmodel: {{config: {{model_type: bert}}}}\ndata: {{task: demo}}\nparallel: {{pp: {pp}}}\n"
+        "schedule: {name: gpipe, num_microbatches: 2}\ntrain: {gradient_accumulation_steps: 3}\n"
+    )
+    return str(path)
+
+
+def facts(_: JobSpec) -> tuple[ModelFacts, DataFacts]:
+    model = ModelFacts(
+        model_type="bert", num_layers=4, hidden_size=8, max_positions=128, vocabulary_size=96, token_types=2, labels=()
+    )
+    rows = [Split(name=name, num_rows=64, labelled=True, num_steps=1) for name in ("train", "validation")]
+    data = DataFacts(
+        splits=tuple(rows), labels=("no", "yes"), num_labels=2, vocabulary_size=96, pad_token_id=0, steps_per_epoch=2,
+        total_steps=6,
+    )  # fmt: skip
+    return model, data
+
+
+def test_plan_of_a_job_is_that_of_its_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(preflight, "local_facts", facts)
+    document = plan_json(capsys, job_file(tmp_path, pp=4))
+    assert (document["schedule"], document["num_stages"], document["num_microbatches"]) == ("gpipe", 4, 2)
+    # a step is 3 slices of 2 microbatches: 6 forwards and backwards, 6 transfers at each end of 3 boundaries, both ways
+    assert document["num_commands"] == 4 * (6 + 6 + 2) + 3 * 2 * 2 * 6
+
+
+def test_plan_of_a_job_that_its_model_does_not_fit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(preflight, "local_facts", facts)
+    assert main(["plan", job_file(tmp_path, pp=5), "--output", "json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: parallel.pp: is 5, but the model has 4 layers")
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from coordinator.cli.console import print_json, print_line, stdout
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.options import Output, OutputFormat, Settings
 from coordinator.cli.plan_view import fold, plan_lines, plan_record
-from coordinator.cli.preflight import plan_of_job
+from coordinator.cli.preflight import check_job
 from coordinator.schedule.draw import draw
 from coordinator.schedule.plan import Plan, Schedule, make_plan
 from coordinator.schedule.simulate import Costs, simulate
 from coordinator.schedule.text import to_csv
 
-JobFile = Annotated[Path | None, typer.Argument(metavar="JOB.yaml", help="Plan of this job, from the file alone.")]
+JobFile = Annotated[Path | None, typer.Argument(metavar="JOB.yaml", help="Plan of this job, as `validate` checks it.")]
 ScheduleName = Annotated[str | None, typer.Option("--schedule", metavar="NAME", help=f"One of {', '.join(Schedule)}.")]
 Stages = Annotated[int | None, typer.Option("--stages", metavar="P", help="Pipeline stages, one a worker.")]
 Chunks = Annotated[int | None, typer.Option("--chunks", metavar="V", help="Model chunks a worker.")]
@@ -53,7 +53,7 @@ def command(
         if given:
             message = f"{given[0]} does not go with a job file; change the job with --set, or leave the file out"
             raise CliError(ExitCode.INVALID, message)
-        plan = plan_of_job(job_file, settings or [])
+        plan = check_job(job_file, settings or []).train
     elif stages is None:
         raise CliError(ExitCode.INVALID, "there is nothing to plan; give a job file, or --stages P")
     elif settings:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from takt.v1 import jobs_pb2 as pb
 
-from coordinator.cli.attended import Attendance, InterruptedByUserError
+from coordinator.cli.attended import Attendant, InterruptedByUserError
 from coordinator.cli.client import connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr, stdout
 from coordinator.cli.documents import job_record
@@ -65,17 +65,17 @@ def command(
             address, _ = start_services(
                 supervisor, state_dir=state_dir, num_workers=num_workers, strict=strict, embedded=True
             )
-            attendance = Attendance(interrupts, tend=supervisor.tend)
+            attendant = Attendant(interrupts, tend=supervisor.tend)
             with connect(address, call_seconds=CALL_SECONDS) as client:
                 job = client.submit(
                     to_json(plan.spec),
                     job_id=job_id,
                     model=plan.model.message(),
                     data=plan.data.message(),
-                    pause=attendance.pause,
+                    pause=attendant.pause,
                 )
                 with open_progress(console) as progress:
-                    job = attendance.follow(client, job.id, show=progress.show)
+                    job = attendant.follow(client, job.id, show=progress.show)
         except InterruptedByUserError:
             raise CliError(ExitCode.JOB_CANCELLED, "interrupted before the job was submitted") from None
         finally:

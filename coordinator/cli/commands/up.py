@@ -3,13 +3,14 @@
 from typing import Annotated
 
 import typer
+from takt.rpc.address import parse_listen
 
 from coordinator.cli.console import print_line, print_remark
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.interrupts import Interrupts
-from coordinator.cli.local import new_log_dir, refuse_port_in_use, start_services
+from coordinator.cli.local import new_log_dir, start_services
 from coordinator.cli.options import DEFAULT_COORDINATOR, DEFAULT_STATE_DIR, StateDir
-from coordinator.cli.supervisor import Supervisor
+from coordinator.cli.supervisor import StartInterruptedError, Supervisor
 
 Workers = Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Worker slots to offer.")]
 Listen = Annotated[
@@ -35,7 +36,7 @@ def command(
     SIGINT or SIGTERM (exit code 0). A second one kills at once. A service that dies is started again on its
     port, at most 5 times a minute. Logs: STATE_DIR/services/.
     """
-    refuse_port_in_use(listen)
+    parse_listen(listen).check_free()  # before anything is started
     state_dir = state_dir.resolve()
     with Interrupts() as interrupts:
         supervisor = Supervisor(
@@ -53,6 +54,8 @@ def command(
             while not interrupts.count:
                 supervisor.tend()
                 interrupts.pause(TEND_SECONDS)
+        except StartInterruptedError as error:
+            print_remark(str(error))
         finally:
             supervisor.stop(grace_seconds=STOP_SECONDS, should_kill=lambda: interrupts.count > 1)
     return ExitCode.SUCCESS
