@@ -79,7 +79,7 @@ class OptimizerName(enum.StrEnum):
 
 
 class LearningRateSchedule(enum.StrEnum):
-    """The learning rate after its warm-up."""
+    """The learning rate over the job."""
 
     LINEAR = "linear"
     CONSTANT = "constant"

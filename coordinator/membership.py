@@ -88,11 +88,6 @@ class Membership:
         """Return the slot of an agent, None where it offers none."""
         return next((slot for slot in self.slots if slot.agent == agent), None)
 
-    def slots_of(self, job: str) -> tuple[Slot, ...]:
-        """Return the slots that work for a job, by worker."""
-        busy = (slot for slot in self.slots if slot.state is SlotState.BUSY and slot.job == job)
-        return tuple(sorted(busy, key=lambda slot: -1 if slot.worker is None else slot.worker))
-
     def joined(self, offer: Slot) -> "Membership":
         """Take an offer on; it replaces a lost slot, or an older offer of the same agent.
 

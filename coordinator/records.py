@@ -27,7 +27,7 @@ class JobError:
     """What ended a job that FAILED."""
 
     type: str
-    """Exception class, or signal, exit, stuck, silent, lost, timeout, data, protocol, coordinator."""
+    """Exception class, or signal, exit, stuck, silent, lost, timeout, data, protocol, job, coordinator."""
     message: str
     worker: int | None = None
     stage: int | None = None

@@ -131,9 +131,9 @@ class TrainSection(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     """Decoupled weight decay; never on biases and LayerNorm weights."""
     warmup_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Part of the steps over which the learning rate rises from 0."""
+    """linear: part of the steps over which the learning rate rises from 0."""
     lr_schedule: choices.LearningRateSchedule = choices.LearningRateSchedule.LINEAR
-    """Learning rate after the warm-up: falling to 0 in a straight line, or constant."""
+    """Learning rate over the job: rising to its peak and falling to 0 in straight lines, or constant throughout."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 0.0
     """Norm that the gradient is clipped to; 0: no clipping."""
     precision: choices.Precision = choices.Precision.FP32
@@ -193,7 +193,7 @@ class JobSpec(Section):
     """A Takt job. `name`, `model` and `data.task` are required; every other key has the default that is shown."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
-    """Name of the job: letters, digits, '-', '_' and '.', at most 63; job ids begin with it."""
+    """Name of the job: letters, digits, '-', '_' and '.', at most 63; ids that are made up begin with it."""
     model: ModelSection
     """The model: exactly one of `pretrained` and `config`."""
     data: DataSection

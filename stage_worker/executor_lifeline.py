@@ -27,9 +27,9 @@ class Lifeline:
     def _read(self) -> None:
         received = b""
         told = False
-        while chunk := os.read(0, 1 << 16):
+        while block := os.read(0, 1 << 16):
             if not told:
-                received += chunk
+                received += block
                 line, end, _ = received.partition(b"\n")
                 if end:
                     self._lines.put(line.decode())
