@@ -50,6 +50,9 @@ def serve(
     ] = False,
 ) -> None:
     """Queue jobs, give them slots of stage workers, and beat time for their steps."""
+    host, _, port = data_service.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise typer.BadParameter(f"--data-service is {data_service!r}, need HOST:PORT with a port from 1 to 65535")
     logs.configure(service="coordinator")
     settings = Settings(
         listen=listen,

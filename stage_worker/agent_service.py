@@ -1,6 +1,7 @@
 """The agent as a service: HTTP endpoint, signals, exit codes around one ``Agent``."""
 
 import asyncio
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 import structlog
@@ -36,7 +37,7 @@ async def serve_slot(config: AgentConfig, *, exit_with_stdin: bool) -> int:
     try:
         address = endpoint.start()
     except TaktError as error:
-        log.error("agent cannot start", error=str(error))
+        print(f"error: {error}", file=sys.stderr)
         return EXIT_UNREACHABLE
     stopped = until_stopped(exit_with_stdin=exit_with_stdin)
     port = address.rpartition(":")[2]
@@ -50,7 +51,7 @@ async def serve_slot(config: AgentConfig, *, exit_with_stdin: bool) -> int:
         log.info("agent stops", reason=stopped.result())
         await agent.stop(f"the agent was told to stop ({stopped.result()})")
     except TaktError as error:
-        log.error("agent gives up", error=str(error))
+        print(f"error: {error}", file=sys.stderr)
         return EXIT_UNREACHABLE
     finally:
         running.cancel()

@@ -145,7 +145,9 @@ async def test_process_not_loopback_without_insecure_exits_2(tmp_path: Path) -> 
     assert "--insecure" in text
 
 
-@pytest.mark.parametrize("flags", [("--credit", "0"), ("--metrics-port", "x"), ("--no-such-flag",)])
+@pytest.mark.parametrize(
+    "flags", [("--credit", "0"), ("--metrics-port", "x"), ("--no-such-flag",), ("--data-service", "nowhere")]
+)
 async def test_process_bad_flag_exits_2(tmp_path: Path, flags: tuple[str, ...]) -> None:
     code, _ = await refused(tmp_path, *flags)
     assert code == 2

@@ -94,7 +94,7 @@ def test_agent_process_without_a_coordinator_exits_5_and_names_the_address(start
     process = start("--wait-seconds", "0.5")
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 5
-    assert f"no coordinator answered at {NOBODY} for 0.5 s" in errors
+    assert f"\nerror: no coordinator answered at {NOBODY} for 0.5 s" in f"\n{errors}"
     assert "Traceback" not in errors
 
 
@@ -104,8 +104,8 @@ def test_agent_process_metrics_port_in_use_exits_5_and_names_it(start: Start) ->
         process = start("--metrics-port", str(port))
         output, errors = process.communicate(timeout=30)
     assert process.returncode == 5
+    assert errors.startswith("error: address in use")
     assert f"127.0.0.1:{port}" in errors
-    assert "address in use" in errors
     assert output == ""
 
 
