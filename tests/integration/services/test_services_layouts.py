@@ -1,0 +1,76 @@
+"""One job in several layouts, given to one ``takt up``: the numbers do not depend on the layout."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.services.conftest import Trained
+from tests.integration.services.job_files import PLAIN, write_job
+from tests.integration.services.standing import Standing, lines_of
+from tests.integration.services.weights import assert_same_bits, difference, exported
+
+pytestmark = pytest.mark.timeout(150)
+
+WITHOUT_DROPOUT = {"model.config": dict(PLAIN), "data.max_train_rows": 42, "schedule.num_microbatches": 2}
+"""The last batch has 10 rows."""
+END_SECONDS = 60.0
+
+
+@pytest.fixture
+def layouts(up: Standing, tmp_path: Path) -> "Layouts":
+    """Return what submits one job in several layouts."""
+    return Layouts(up, tmp_path)
+
+
+def rows_of(step: dict[str, Any]) -> list[int]:
+    return sorted(row for replica in step["rows"] for microbatch in replica for row in microbatch)
+
+
+class Layouts:
+    """One job after the other, or side by side where there are slots."""
+
+    def __init__(self, up: Standing, folder: Path) -> None:
+        self._up = up
+        self._folder = folder
+
+    def submit(self, job: str, changes: dict[str, Any]) -> None:
+        self._up.submit(write_job(self._folder / f"{job}.yaml", changes), job)
+
+    def steps(self, job: str) -> list[dict[str, Any]]:
+        """Wait for a job's success; return its steps without what depends on the machine."""
+        status = self._up.end_of(job, limit_seconds=END_SECONDS)
+        assert status["state"] == "SUCCEEDED", status["reason"]
+        return [{**step, "seconds": None} for step in lines_of(self._up.folder(job) / "steps.jsonl")]
+
+    def weights(self, job: str) -> dict[str, Any]:
+        return exported(job, state_dir=self._up.state_dir, out=self._folder / job)
+
+
+def test_pp_1_and_4_give_the_bits_of_pp_2_with_dropout(layouts: Layouts, trained: Trained, tmp_path: Path) -> None:
+    layouts.submit("pp1", {"parallel.pp": 1})
+    layouts.submit("pp4", {"parallel.pp": 4})
+    expected_steps = [{**step, "seconds": None} for step in lines_of(trained.folder / "steps.jsonl")]
+    expected = exported("first", state_dir=trained.state_dir, out=tmp_path / "first")
+    for job in ("pp1", "pp4"):
+        assert layouts.steps(job) == expected_steps
+        assert_same_bits(layouts.weights(job), expected)
+
+
+def test_fewer_microbatches_than_stages_and_replicas_give_the_same_numbers(layouts: Layouts) -> None:
+    layouts.submit("plain", WITHOUT_DROPOUT)
+    layouts.submit("dp2", WITHOUT_DROPOUT | {"parallel.pp": 1, "parallel.dp": 2})
+    layouts.submit("few", WITHOUT_DROPOUT | {"parallel.pp": 4})
+    expected, expected_weights = layouts.steps("plain"), layouts.weights("plain")
+    assert [step["examples"] for step in expected] == [16, 16, 10]
+    assert layouts.steps("few") == expected
+    assert_same_bits(layouts.weights("few"), expected_weights)
+
+    replicated = layouts.steps("dp2")
+    assert [[len(replica) for replica in step["rows"]] for step in replicated] == [[2, 2], [2, 2], [2, 2]]
+    for step, reference in zip(replicated, expected, strict=True):
+        assert rows_of(step) == rows_of(reference)
+        assert step["loss"] == pytest.approx(reference["loss"], abs=1e-6)
+        assert step["grad_norm"] == pytest.approx(reference["grad_norm"], rel=1e-5)
+        assert step["learning_rate"] == reference["learning_rate"]
+    assert difference(layouts.weights("dp2"), expected_weights) <= 1e-6
