@@ -149,12 +149,12 @@ class Coordinator:
     async def _keep_time(self) -> None:
         while True:
             await self._queue.wait_for_change(limit_seconds=TICK_SECONDS)
-            self._attendance.expire()
-            self._runs.tick()
             try:
+                self._attendance.expire()
+                self._runs.tick()
                 await self._queue.admit()
             except Exception:
-                _log.exception("the queue could not be looked at; this is tried again")
+                _log.exception("slots, runs or the queue could not be looked at; this is tried again")
                 await asyncio.sleep(TICK_SECONDS)
 
     def _add_servicers(self, server: grpc.aio.Server) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from takt.rpc.lifecycle import Announcement, parse_announcement
 
 _TAIL_BYTES = 8192
+_TAIL_LINES = 20
 
 
 class Child:
@@ -76,12 +77,12 @@ class Child:
                 self._process.stdin.close()
         self._listener.join(timeout=1)
 
-    def log_tail(self, *, num_lines: int = 20) -> str:
+    def log_tail(self) -> str:
         """Return the last lines that this process, and not one before it, wrote to its log."""
         with self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, size - _TAIL_BYTES))
-            return "\n".join(file.read().decode(errors="replace").splitlines()[-num_lines:])
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def _listen(self) -> None:
         stdout = self._process.stdout

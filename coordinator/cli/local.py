@@ -7,7 +7,9 @@ from pathlib import Path
 from takt.rpc.lifecycle import Announcement
 
 from coordinator.cli import services
+from coordinator.cli.console import print_remark
 from coordinator.cli.exits import CliError, ExitCode
+from coordinator.cli.interrupts import Interrupts
 from coordinator.cli.supervisor import Supervisor
 
 
@@ -40,7 +42,21 @@ def start_services(
     return address, [data, beat, *agents]
 
 
-def new_log_dir(state_dir: Path) -> Path:
+def local_supervisor(state_dir: Path, interrupts: Interrupts) -> Supervisor:
+    """Return a supervisor of this machine's services that stops starting them once the user asks to stop.
+
+    Raises:
+        CliError: the state folder cannot be written.
+    """
+    return Supervisor(
+        log_dir=_new_log_dir(state_dir),
+        pause=interrupts.pause,
+        on_remark=print_remark,
+        should_stop=lambda: interrupts.count > 0,
+    )
+
+
+def _new_log_dir(state_dir: Path) -> Path:
     """Make and return the folder for the service logs of this process.
 
     Raises:

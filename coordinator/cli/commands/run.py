@@ -9,17 +9,16 @@ from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.attended import Attendant, InterruptedByUserError
 from coordinator.cli.client import connect
-from coordinator.cli.console import print_json, print_line, print_remark, stderr, stdout
+from coordinator.cli.console import print_json, print_line, stderr, stdout
 from coordinator.cli.documents import job_record
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.interrupts import Interrupts
-from coordinator.cli.local import new_log_dir, start_services
+from coordinator.cli.local import local_supervisor, start_services
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobFile, NewJobId, Output, OutputFormat, Settings, StateDir
 from coordinator.cli.outcome import EXIT_CODES, has_ended
 from coordinator.cli.preflight import check_job
 from coordinator.cli.progress import open_progress
 from coordinator.cli.summary import read_evaluations, summary_lines
-from coordinator.cli.supervisor import Supervisor
 from coordinator.spec import to_json
 
 Strict = Annotated[
@@ -54,12 +53,7 @@ def command(
     num_workers = plan.topology.num_workers
     state_dir = state_dir.resolve()
     with Interrupts() as interrupts:
-        supervisor = Supervisor(
-            log_dir=new_log_dir(state_dir),
-            pause=interrupts.pause,
-            on_remark=print_remark,
-            should_stop=lambda: interrupts.count > 0,
-        )
+        supervisor = local_supervisor(state_dir, interrupts)
         try:
             console.print(f"starting {num_workers} workers; service logs in {supervisor.log_dir}", soft_wrap=True)
             address, _ = start_services(

@@ -8,9 +8,9 @@ from takt.rpc.address import parse_listen
 from coordinator.cli.console import print_line, print_remark
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.interrupts import Interrupts
-from coordinator.cli.local import new_log_dir, start_services
+from coordinator.cli.local import local_supervisor, start_services
 from coordinator.cli.options import DEFAULT_COORDINATOR, DEFAULT_STATE_DIR, StateDir
-from coordinator.cli.supervisor import StartInterruptedError, Supervisor
+from coordinator.cli.supervisor import StartInterruptedError
 
 Workers = Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Worker slots to offer.")]
 Listen = Annotated[
@@ -39,12 +39,7 @@ def command(
     parse_listen(listen).check_free()  # before anything is started
     state_dir = state_dir.resolve()
     with Interrupts() as interrupts:
-        supervisor = Supervisor(
-            log_dir=new_log_dir(state_dir),
-            pause=interrupts.pause,
-            on_remark=print_remark,
-            should_stop=lambda: interrupts.count > 0,
-        )
+        supervisor = local_supervisor(state_dir, interrupts)
         try:
             address, announcements = start_services(supervisor, state_dir=state_dir, num_workers=workers, listen=listen)
             print_line(address)
