@@ -5,7 +5,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from takt.rpc.errors import AddressInUseError
 from takt.rpc.metrics import HttpEndpoint, build_info
 
@@ -30,6 +30,7 @@ def address(readiness: Readiness) -> Iterator[str]:
     registry = CollectorRegistry()
     build_info(registry, "0.1.0")
     Gauge("takt_answer", "An answer.", registry=registry).set(42)
+    Counter("takt_questions", "Questions.", registry=registry).inc()
     endpoint = HttpEndpoint(registry, host="127.0.0.1", port=0, ready=readiness)
     yield endpoint.start()
     endpoint.close()
@@ -50,6 +51,11 @@ def test_metrics_shows_the_registry_and_the_build(address: str) -> None:
     assert status == 200
     assert "takt_answer 42.0" in text.splitlines()
     assert 'takt_build_info{version="0.1.0"} 1.0' in text.splitlines()
+
+
+def test_metrics_counter_is_one_series(address: str) -> None:
+    lines = get(address, "/metrics")[1].splitlines()
+    assert [line for line in lines if line.startswith("takt_questions")] == ["takt_questions_total 1.0"]
 
 
 def test_livez_lives_while_readyz_tells_why_it_is_not_ready(address: str, readiness: Readiness) -> None:

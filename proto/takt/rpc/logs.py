@@ -10,7 +10,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 FORMAT_VARIABLE = "TAKT_LOG_FORMAT"
 
 
-def configure(*, service: str, level: str = "info") -> None:
+def configure(*, service: str) -> None:
     """Send all logs of this process to stderr: text for people, JSON where TAKT_LOG_FORMAT is ``json``.
 
     Modules then call ``structlog.get_logger()``. Libraries' warnings go the same way, as they are.
@@ -32,7 +32,7 @@ def configure(*, service: str, level: str = "info") -> None:
         processors.append(structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, exception_formatter=plain))
     structlog.configure(
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.basicConfig(

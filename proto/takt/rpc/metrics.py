@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import grpc
-from prometheus_client import CollectorRegistry, Counter, Info
+from prometheus_client import CollectorRegistry, Counter, Info, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from takt.rpc.address import ListenAddress, join, listen_failure, parse_listen
@@ -36,6 +36,7 @@ class HttpEndpoint:
             ListenError: the host is not known here.
             AddressInUseError: another process listens there.
         """
+        disable_created_metrics()  # else every counter is two series
         # Whether others may reach this host was decided where the service's own address was read.
         address = parse_listen(self._listen, insecure=True)
         try:
