@@ -18,6 +18,8 @@ from stage_worker.models.families import UnsupportedModelError
 from stage_worker.models.weights import WeightsError, WeightsFolder
 
 REFUSED_EXIT = 2
+_HEAD = "classifier.weight"
+"""Tensor that a folder with a trained head has."""
 _DEFAULT_LABEL = re.compile(r"LABEL_\d+")
 
 
@@ -50,20 +52,22 @@ def model_facts(section: Mapping[str, Any]) -> pb.ModelFacts:
     if not Path(folder).is_dir():
         raise ModelConfigError(f"model.pretrained: there is no folder {folder}; name a local Hugging Face model folder")
     config = pretrained_config(Path(folder))
-    WeightsFolder(Path(folder), base_prefix="")  # lists what there is, reads nothing
-    return _facts(config, vocabulary_size=config.vocab_size)
+    weights = WeightsFolder(Path(folder), base_prefix="")  # lists what there is, reads nothing
+    return _facts(config, vocabulary_size=config.vocab_size, has_head=weights.has(_HEAD))
 
 
 def _facts_of_new(values: Mapping[str, Any]) -> pb.ModelFacts:
     # The data decide the vocabulary where the config names none; any size does for the other facts.
-    needs = TaskNeeds(labels=(), num_labels=2, pad_token_id=0, vocabulary_size=1)
+    needs = TaskNeeds(labels=(), num_labels=2, pad_token_id=0, vocabulary_size=2**31 - 1)
     config = new_config(values, needs)
-    return _facts(config, vocabulary_size=config.vocab_size if "vocab_size" in values else 0)
+    has_head = not values.keys().isdisjoint(("num_labels", "id2label"))
+    return _facts(config, vocabulary_size=config.vocab_size if "vocab_size" in values else 0, has_head=has_head)
 
 
-def _facts(config: Any, *, vocabulary_size: int) -> pb.ModelFacts:
+def _facts(config: Any, *, vocabulary_size: int, has_head: bool) -> pb.ModelFacts:
     labels = [str(config.id2label[index]) for index in sorted(config.id2label)]
-    if all(_DEFAULT_LABEL.fullmatch(label) for label in labels):
+    # Every config has labels; where they are the library's own and there is no head, nobody asked for them.
+    if not has_head and all(_DEFAULT_LABEL.fullmatch(label) for label in labels):
         labels = []
     return pb.ModelFacts(
         model_type=config.model_type,

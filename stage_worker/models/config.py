@@ -2,13 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig
+from transformers.activations import ACT2FN
 
 from stage_worker.models.families import UnsupportedModelError, check_supported
+
+_SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size"),
+)
+_PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+_RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(_SIZES, (1, 2**31 - 1)),
+    **dict.fromkeys(_PROBABILITIES, (0.0, 1.0)),
+    **dict.fromkeys(("layer_norm_eps", "initializer_range"), (0.0, 1.0)),
+}
+"""Least and greatest value of the numbers of a config, which transformers checks for their type only."""
+_ALIASES = ("num_labels", "torch_dtype")
+"""Keys that transformers takes beside those that it stores."""
+_OBSOLETE: Mapping[str, object] = {"gradient_checkpointing": False, "position_embedding_type": "absolute"}
+"""Keys that transformers has given up but old files still hold, each with the one value that is still true."""
 
 
 class ModelConfigError(ValueError):
@@ -37,7 +55,7 @@ def pretrained_config(folder: Path) -> Any:
         raise ModelConfigError(f"model.pretrained: {folder} has no config.json")
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # the library validates with types of its own
         raise ModelConfigError(f"model.pretrained: the config of {folder} cannot be read: {error}") from error
     check_supported(config.model_type)
     _check(config, "model.pretrained")
@@ -48,7 +66,7 @@ def new_config(values: Mapping[str, Any], needs: TaskNeeds) -> Any:
     """Return the config of a model from scratch; vocabulary and pad id are the data's where ``values`` names none.
 
     Raises:
-        ModelConfigError: transformers refuses the values.
+        ModelConfigError: transformers refuses the values, or does not know a key.
         UnsupportedModelError: no family describes its type, or Takt cannot train this variant.
     """
     given = dict(values)
@@ -56,6 +74,7 @@ def new_config(values: Mapping[str, Any], needs: TaskNeeds) -> Any:
     if not isinstance(model_type, str):
         raise ModelConfigError("model.config has no model_type, for instance bert")
     check_supported(model_type)
+    _check_keys(model_type, given)
     given.setdefault("vocab_size", needs.vocabulary_size)
     given.setdefault("pad_token_id", needs.pad_token_id)
     try:
@@ -83,8 +102,31 @@ def fit_to_task(config: Any, needs: TaskNeeds, *, attention: str) -> None:
     config.dtype = torch.float32
 
 
+def _check_keys(model_type: str, given: Mapping[str, Any]) -> None:
+    """Refuse keys that transformers would keep and never read, most of them slips."""
+    known = sorted({*CONFIG_MAPPING[model_type]().to_dict(), *_ALIASES})
+    for key, value in given.items():
+        if key in _OBSOLETE:
+            if value != _OBSOLETE[key]:
+                raise ModelConfigError(f"model.config.{key} is {value!r}, which transformers does not build any more")
+        elif key not in known:
+            nearest = get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            raise ModelConfigError(f"model.config.{key} is no key of a {model_type} config; the nearest is {nearest}")
+
+
 def _check(config: Any, key: str) -> None:
     """Refuse now what the modelling code, which takes seconds to import, would refuse on a worker."""
+    for name, (least, greatest) in _RANGES.items():
+        value = getattr(config, name, None)
+        if value is not None and not least <= value <= greatest:
+            raise ModelConfigError(f"{key}: {name} is {value}, need a number from {least:g} to {greatest:g}")
+    if isinstance(config.hidden_act, str) and config.hidden_act not in ACT2FN:
+        raise ModelConfigError(f"{key}: hidden_act is {config.hidden_act!r}, need one of {', '.join(sorted(ACT2FN))}")
+    if config.pad_token_id is not None and not 0 <= config.pad_token_id < config.vocab_size:
+        raise ModelConfigError(
+            f"{key}: pad_token_id is {config.pad_token_id}, need an id of the vocabulary, "
+            f"which has {config.vocab_size} entries"
+        )
     if config.hidden_size % config.num_attention_heads:
         raise ModelConfigError(
             f"{key}: hidden_size is {config.hidden_size}, need a multiple of "

@@ -27,11 +27,29 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "bert", "hidden_size": "wide"}, "refused by transformers: .*hidden_size"),
         ({"model_type": "bert", "hidden_size": 50, "num_attention_heads": 4}, "hidden_size is 50, need a multiple of"),
         ({"model_type": "bert", "is_decoder": True}, "is_decoder is true"),
+        ({"model_type": "bert", "num_hidden_layers": 0}, "num_hidden_layers is 0, need a number from 1"),
+        ({"model_type": "bert", "num_hidden_layers": 10**30}, "num_hidden_layers is 10{30}, need"),
+        ({"model_type": "bert", "num_hidden_layers": True}, "refused by transformers: .*num_hidden_layers"),
+        ({"model_type": "bert", "num_attention_heads": 0}, "num_attention_heads is 0, need"),
+        ({"model_type": "bert", "type_vocab_size": -1}, "type_vocab_size is -1, need"),
+        ({"model_type": "bert", "hidden_dropout_prob": 1.5}, "hidden_dropout_prob is 1.5, need a number from 0 to 1"),
+        ({"model_type": "bert", "classifier_dropout": -0.5}, "classifier_dropout is -0.5, need"),
+        ({"model_type": "bert", "initializer_range": -1.0}, r"initializer_range is -1\.0, need"),
+        ({"model_type": "bert", "hidden_act": "nope"}, "hidden_act is 'nope', need one of .*gelu"),
+        ({"model_type": "bert", "pad_token_id": 60, "vocab_size": 50}, "pad_token_id is 60, need .* has 50 entries"),
+        ({"model_type": "bert", "num_hiden_layers": 2}, "num_hiden_layers is no key .* nearest is num_hidden_layers"),
+        ({"model_type": "bert", "auto_map": {"AutoModel": "x.Y"}}, "auto_map is no key of a bert config"),
+        ({"model_type": "bert", "position_embedding_type": "relative_key"}, "is 'relative_key', which .* not build"),
     ],
 )
 def test_new_config_that_no_model_fits_is_refused(values: dict, text: str) -> None:
     with pytest.raises((ModelConfigError, UnsupportedModelError), match=text):
         new_config(values, NEEDS)
+
+
+def test_new_config_takes_the_keys_of_old_files() -> None:
+    old = {"gradient_checkpointing": False, "position_embedding_type": "absolute", "torch_dtype": "float32"}
+    assert new_config({"model_type": "bert", "num_hidden_layers": 3, **old}, NEEDS).num_hidden_layers == 3
 
 
 def test_pretrained_config_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
@@ -40,7 +58,9 @@ def test_pretrained_config_of_another_family_is_refused_by_name(tmp_path: Path) 
         pretrained_config(tmp_path)
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"model_type": "nonsense"}'])
+@pytest.mark.parametrize(
+    "text", [None, "{", '{"model_type": "nonsense"}', '{"model_type": "bert", "hidden_size": "384"}', "[]"]
+)
 def test_pretrained_config_that_cannot_be_read_is_refused_naming_the_folder(
     text: str | None, *, tmp_path: Path
 ) -> None:

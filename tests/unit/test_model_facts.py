@@ -42,6 +42,17 @@ def test_model_facts_labels_that_only_count_are_none(tmp_path: Path) -> None:
     assert not model_facts(folder(tmp_path, id2label={"0": "LABEL_0", "1": "LABEL_1"})).labels
 
 
+def test_model_facts_unnamed_labels_count_where_the_weights_have_a_head(tmp_path: Path) -> None:
+    section = folder(tmp_path, id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
+    save_file({"classifier.weight": torch.zeros(3, 16)}, tmp_path / "model.safetensors")
+    assert list(model_facts(section).labels) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
+def test_model_facts_of_a_new_model_say_how_many_labels_it_asks_for() -> None:
+    assert len(model_facts({"config": CONFIG | {"num_labels": 3}}).labels) == 3
+    assert not model_facts({"config": CONFIG}).labels
+
+
 def test_model_facts_of_a_new_model_leave_the_vocabulary_to_the_data() -> None:
     named = model_facts({"pretrained": None, "config": CONFIG})
     unnamed = model_facts({"config": {key: value for key, value in CONFIG.items() if key != "vocab_size"}})
