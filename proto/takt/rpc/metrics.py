@@ -36,7 +36,7 @@ class HttpEndpoint:
             ListenError: the host is not known here.
             AddressInUseError: another process listens there.
         """
-        disable_created_metrics()  # else every counter is two series
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else every counter is two series
         # Whether others may reach this host was decided where the service's own address was read.
         address = parse_listen(self._listen, insecure=True)
         try:
