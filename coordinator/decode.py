@@ -1,6 +1,7 @@
 """From what executors and agents say to the events of a run."""
 
 import math
+from collections.abc import Sequence
 
 from takt.v1 import commands_pb2, data_pb2, workers_pb2
 
@@ -54,17 +55,19 @@ def saved_of(worker: int, message: workers_pb2.ShardsSaved) -> Saved:
     return Saved(worker, message.step, shards)
 
 
-def faulted_of(worker: int, message: workers_pb2.ExecutorFailure, *, stage: int, log: str) -> Faulted:
-    """Decode an executor's own failure; ``stage`` is its first one, for where it names none."""
+def faulted_of(worker: int, message: workers_pb2.ExecutorFailure, *, stages: Sequence[int], log: str) -> Faulted:
+    """Decode an executor's own failure; ``stages`` are those it holds, the first one for where it names none."""
+    stage = message.stage if message.HasField("stage") else stages[0]
+    own = FaultKind.EXCEPTION if stage in stages else FaultKind.TOLD
     error = JobError(
         type=message.type,
         message=message.message,
         worker=worker,
-        stage=message.stage if message.HasField("stage") else stage,
+        stage=stage,
         step=message.step or None,
         log=log,
     )
-    return Faulted(Fault(kind=FaultKind.PEER if message.peer_lost else FaultKind.EXCEPTION, error=error))
+    return Faulted(Fault(kind=FaultKind.PEER if message.peer_lost else own, error=error))
 
 
 def ended_of(worker: int, message: workers_pb2.ExecutorEnded) -> Ended:

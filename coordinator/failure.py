@@ -13,13 +13,15 @@ class FaultKind(enum.IntEnum):
 
     EXCEPTION = 0
     """A worker's own exception."""
-    KILLED = 1
+    TOLD = 1
+    """A worker's exception about a stage that another one holds: all workers raise what one of them has voted."""
+    KILLED = 2
     """A process ended by a signal, stuck, silent, never started, or gone without a word."""
-    COORDINATOR = 2
+    COORDINATOR = 3
     """What the coordinator itself met: a limit, the data service, a broken protocol."""
-    LOST = 3
+    LOST = 4
     """An agent that is not heard of any more."""
-    PEER = 4
+    PEER = 5
     """A worker that lost its peer."""
 
 

@@ -1,6 +1,5 @@
 """What users may do with jobs: submit, look, cancel."""
 
-import re
 import time
 import uuid
 from dataclasses import replace
@@ -11,6 +10,7 @@ from takt.rpc.errors import TaktError, UnreachableError
 
 from coordinator.files import JobFiles
 from coordinator.inspection import Facts, inspect, plan_from
+from coordinator.job_id import check_job_id
 from coordinator.ownership import Ownership
 from coordinator.planning import JobPlan
 from coordinator.queue import Queue, Queued
@@ -21,7 +21,6 @@ from coordinator.spec import JobSpec, digest, from_json, to_json
 from coordinator.store import JobExistsError, Store
 
 CANCEL_GRACE_SECONDS = 15.0
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _log = structlog.get_logger()
 
 
@@ -31,10 +30,6 @@ class JobNotFoundError(TaktError):
 
 class JobConflictError(TaktError):
     """The id belongs to a job with another spec."""
-
-
-class JobIdError(TaktError):
-    """An id that no job can have."""
 
 
 class Jobs:
@@ -73,10 +68,7 @@ class Jobs:
         """
         spec = from_json(spec_json)
         job = job or f"{spec.name.lstrip('-._') or 'job'}-{uuid.uuid4().hex[:8]}"
-        if _ID.fullmatch(job) is None:
-            raise JobIdError(
-                f"job id is {job!r}; use letters, digits, '-', '_' and '.', a letter or digit first, at most 80"
-            )
+        check_job_id(job)
         present = await self._same(job, spec)
         if present is not None:
             return present

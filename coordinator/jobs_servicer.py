@@ -15,7 +15,8 @@ from coordinator.encode import encode_job, encode_record, encode_slot
 from coordinator.facts import DataFacts, ModelFacts
 from coordinator.files import JobFiles
 from coordinator.inspection import Facts
-from coordinator.jobs import JobConflictError, JobIdError, JobNotFoundError, Jobs
+from coordinator.job_id import JobIdError
+from coordinator.jobs import JobConflictError, JobNotFoundError, Jobs
 from coordinator.logs import read_logs
 from coordinator.problem import SpecError
 from coordinator.runs import Runs

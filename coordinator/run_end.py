@@ -20,7 +20,7 @@ Advance = tuple[RunState, tuple[Command, ...]]
 def fail(state: RunState, fault: Fault, now: float) -> Advance:
     """Note a fault; the first one releases all workers."""
     state = replace(state, faults=(*state.faults, fault))
-    if fault.kind in (FaultKind.EXCEPTION, FaultKind.PEER) and fault.error.worker is not None:
+    if fault.kind in (FaultKind.EXCEPTION, FaultKind.TOLD, FaultKind.PEER) and fault.error.worker is not None:
         state = state.with_member(fault.error.worker, told_fault=True)
     return _release(state, RELEASE_GRACE_SECONDS, now)
 
@@ -148,8 +148,7 @@ def _end_fault(state: RunState, ended: Ended) -> Fault | None:
         case EndKind.EXITED:
             if state.releasing and ended.exit_code == 0:
                 return None
-            last_words = ended.log_tail.strip().splitlines()[-1:] or ["nothing in its log"]
-            kind, message = "exit", f"{place} exited with code {ended.exit_code}, last words: {last_words[0]}"
+            kind, message = "exit", f"{place} exited with code {ended.exit_code}, {_last_words(ended.log_tail)}"
         case EndKind.SIGNALLED:
             kind, message = "signal", f"{place} was ended by {signal_name(ended.signal)}"
         case EndKind.STUCK:
@@ -161,6 +160,12 @@ def _end_fault(state: RunState, ended: Ended) -> Fault | None:
             kind, message = "exit", f"{place} could not be started: {ended.message}"
     error = error_of(state, kind, message, worker=ended.worker, log=log)
     return Fault(kind=FaultKind.KILLED, error=error)
+
+
+def _last_words(log_tail: str) -> str:
+    lines = log_tail.strip().splitlines()
+    # Until it learns its job an executor has no log of its own.
+    return f"last words: {lines[-1]}" if lines else "before it wrote to its own log; the log of its agent says why"
 
 
 def _limit_fault(state: RunState, message: str, worker: int) -> Fault:

@@ -143,8 +143,8 @@ class Runner:
             case "saved":
                 self.post(saved_of(worker, message.saved))
             case "failure":
-                stage, log = self._setting.places[worker].stages[0], f"logs/worker-{worker}.log"
-                self.post(faulted_of(worker, message.failure, stage=stage, log=log))
+                stages, log = self._setting.places[worker].stages, f"logs/worker-{worker}.log"
+                self.post(faulted_of(worker, message.failure, stages=stages, log=log))
 
     async def run(self) -> None:
         """Carry the run out; return when it has ended, and all of it is on disk."""

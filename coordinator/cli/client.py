@@ -12,6 +12,8 @@ from takt.v1 import data_pb2, workers_pb2
 from takt.v1 import jobs_pb2 as pb
 from takt.v1 import jobs_pb2_grpc as pb_grpc
 
+from coordinator.cli.exits import CliError, ExitCode
+
 CALL_SECONDS = 10.0
 SUBMIT_SECONDS = 120.0
 """A submit waits for an agent and the data service to look at the model and the data."""
@@ -46,11 +48,13 @@ def connect(
     """Return a client of the coordinator at ``address`` (host:port) whose quick calls take ``call_seconds`` at most.
 
     Raises:
-        UnreachableError: nothing listens there within ``patience_seconds``, or the address is malformed.
+        UnreachableError: nothing listens there within ``patience_seconds``.
+        CliError: the address is malformed.
     """
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise UnreachableError(f"coordinator address is {address!r}, need HOST:PORT with a port from 1 to 65535")
+        message = f"--coordinator is {address!r}, need HOST:PORT with a port from 1 to 65535"
+        raise CliError(ExitCode.INVALID, message)
     target = (host.removeprefix("[").removesuffix("]"), int(port))
     give_up = time.monotonic() + patience_seconds
     while True:

@@ -10,6 +10,7 @@ from takt.rpc.errors import AddressInUseError, ListenError, UnreachableError
 from coordinator.cli.client import CallError
 from coordinator.cli.console import print_remark
 from coordinator.cli.exits import CliError, ExitCode
+from coordinator.job_id import JobIdError
 from coordinator.problem import SpecError
 from coordinator.schedule.actions import PlanError
 from coordinator.store import StoreError
@@ -33,6 +34,7 @@ EXCEPTIONS: Mapping[type[Exception], ExitCode] = {
     UnreachableError: ExitCode.UNREACHABLE,
     StoreError: ExitCode.UNREACHABLE,
     SpecError: ExitCode.INVALID,
+    JobIdError: ExitCode.INVALID,
     PlanError: ExitCode.INVALID,
 }
 """Refusals of other rooms by type; a subclass has its nearest listed ancestor's code."""

@@ -33,6 +33,10 @@ def test_app_help_of_each_command_names_its_options_and_succeeds(name: str, caps
         (["plan", "--compare"], "--compare"),
         (["up"], "--workers"),
         (["export", "job"], "--out"),
+        (["list", "--coordinator", "nope"], "--coordinator is 'nope', need HOST:PORT"),
+        (["list", "--coordinator", "127.0.0.1:99999"], "need HOST:PORT with a port from 1 to 65535"),
+        (["submit", "job.yaml", "--id", "../x"], "job id is '../x'; use letters"),
+        (["run", "job.yaml", "--id", "a\nb"], r"job id is 'a\nb'; use letters"),
     ],
 )
 def test_app_wrong_usage_exits_2_with_one_error_line(

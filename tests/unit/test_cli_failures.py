@@ -7,6 +7,7 @@ from takt.rpc.errors import AddressInUseError, ListenError, TaktError, Unreachab
 from coordinator.cli.client import CallError
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.failures import exit_code_of, report
+from coordinator.job_id import JobIdError
 from coordinator.problem import Problem, SpecError
 from coordinator.schedule.actions import PlanError
 
@@ -35,6 +36,7 @@ def test_exit_code_of_a_call_is_the_contracts(code: str, exit_code: int) -> None
     ("error", "exit_code"),
     [
         (SpecError([Problem("name", "is missing")]), 2),
+        (JobIdError("job id is '../x'"), 2),
         (PlanError("num_microbatches is 0, need at least 1"), 2),
         (ListenError("listen address is 'x'"), 2),
         (AddressInUseError("address in use: 127.0.0.1:7700"), 5),

@@ -1,7 +1,9 @@
 """The run state machine, as scripts: what happens on the left, what is done about it on the right."""
 
 import pytest
+from takt.v1.workers_pb2 import ExecutorFailure
 
+from coordinator.decode import faulted_of
 from coordinator.events import (
     AgentLost,
     Assign,
@@ -124,6 +126,11 @@ def exception(worker: int, message: str = "boom", *, peer_lost: bool = False) ->
     return Faulted(Fault(kind=kind, error=error))
 
 
+def told(worker: int, *, stage: int) -> Faulted:
+    failure = ExecutorFailure(type="Vote", message="the loss is not finite", stage=stage, step=2)
+    return faulted_of(worker, failure, stages=(worker,), log=f"logs/worker-{worker}.log")
+
+
 def final_change(script: Script, *events: Event, now: float = 2.0) -> ChangeState:
     """Feed events, and return the final change of state among the commands."""
     for event in events:
@@ -230,6 +237,10 @@ CAUSES: dict[str, tuple[tuple[Event, ...], tuple[str, int]]] = {
     "stuck": ((Ended(0, EndKind.STUCK), Disconnected(0), Ended(1, EndKind.RELEASED), Disconnected(1)), ("stuck", 0)),
     "silent": ((Ended(0, EndKind.SILENT), Disconnected(0), Ended(1, EndKind.RELEASED), Disconnected(1)), ("silent", 0)),
     "not started": ((Ended(0, EndKind.NOT_STARTED), Disconnected(0), *exit_of(1, 0)), ("exit", 0)),
+    "told of another's stage first": (
+        (told(0, stage=1), told(1, stage=1), *exit_of(0, 1), *exit_of(1, 1)),
+        ("Vote", 1),
+    ),
     "only lost peers": ((exception(1, peer_lost=True), *exit_of(1, 1), *exit_of(0, 0)), ("PeerLostError", 1)),
     "step that was not asked for": ((step(7, 1), *exit_of(1, 0), *exit_of(0, 0)), ("protocol", 1)),
 }
@@ -255,6 +266,14 @@ def test_run_signal_nine_reason_names_worker_signal_and_log() -> None:
     assert change.reason == "worker 1 (stage 1) on h1 was ended by signal 9 (SIGKILL); see logs/worker-1.log"
     assert change.error is not None
     assert change.error.step == 1
+
+
+def test_run_exit_before_the_log_was_opened_points_at_the_agents_log() -> None:
+    script = Script(setting())
+    change = final_change(script, *exit_of(1, 1), *exit_of(0, 1))
+    assert change.reason.startswith(
+        "worker 1 (stage 1) on h1 exited with code 1, before it wrote to its own log; the log of its agent says why"
+    )
 
 
 def test_run_after_a_fault_nothing_is_issued_or_committed() -> None:

@@ -19,6 +19,7 @@ from coordinator.cli.outcome import EXIT_CODES, has_ended
 from coordinator.cli.preflight import check_job
 from coordinator.cli.progress import open_progress
 from coordinator.cli.summary import read_evaluations, summary_lines
+from coordinator.job_id import check_job_id
 from coordinator.spec import to_json
 
 Strict = Annotated[
@@ -47,6 +48,8 @@ def command(
     STATE_DIR/jobs/ID/, the logs of the services in STATE_DIR/services/.
     """
     console = stderr() if output is OutputFormat.JSON else stdout()
+    if job_id is not None:
+        check_job_id(job_id)
     if console.is_terminal:
         console.print(f"checking {job_file}", soft_wrap=True)
     plan = check_job(job_file, settings or [])

@@ -17,6 +17,7 @@ from coordinator.cli.options import (
     Settings,
 )
 from coordinator.cli.outcome import EXIT_CODES, outcome_line, watch
+from coordinator.job_id import check_job_id
 from coordinator.jobfile import load_job
 from coordinator.spec import to_json
 
@@ -38,6 +39,8 @@ def command(
 
     The same --id with an equal job answers the same job; with another job it is a conflict (exit code 4).
     """
+    if job_id is not None:
+        check_job_id(job_id)
     spec_json = to_json(load_job(job_file, settings or []))
     with connect(coordinator or DEFAULT_COORDINATOR) as client:
         job = client.submit(spec_json, job_id=job_id)
