@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ ALWAYS = {
 }
 REASONS = {"activation", "gradient", "send", "data", "command", "reduce", "checkpoint", "other"}
 WINDOW_SECONDS = 5.0
+HELD_STEP = 102
 
 
 def labels_by_name(found: list[Sample]) -> dict[str, set[str]]:
@@ -71,70 +73,100 @@ def labels_by_name(found: list[Sample]) -> dict[str, set[str]]:
     return {name: set(*sets) for name, sets in names.items()}
 
 
+@dataclass(frozen=True)
+class Scrape:
+    """An agent's series, read at some time from ``began`` to ``ended``."""
+
+    began: float
+    ended: float
+    samples: list[Sample]
+
+    @classmethod
+    def of(cls, address: str) -> "Scrape":
+        began = time.monotonic()
+        found = samples(address)
+        return cls(began, time.monotonic(), found)
+
+    @property
+    def accounted(self) -> float:
+        """Seconds busy and idle."""
+        return total(self.samples, "takt_stage_busy_seconds_total") + total(
+            self.samples, "takt_worker_idle_seconds_total"
+        )
+
+
+def by_direction(found: list[Sample]) -> dict[str, float]:
+    return {s.labels["direction"]: s.value for s in found if s.name == "takt_transfer_bytes_total"}
+
+
+def by_state(found: list[Sample], name: str) -> dict[str, float]:
+    return {s.labels["state"]: s.value for s in found if s.name == name}
+
+
 def test_metrics_of_a_run_are_complete_true_and_gone_with_it(up: Standing, tmp_path: Path) -> None:
     job = "measured"
+    up.faults.ask(job, "hold", stage=0, step=HELD_STEP)
     # 40 steps an epoch; a checkpoint is written every 100 steps.
     changes = {"data.max_train_rows": 640, "train.epochs": 10_000, "schedule.num_microbatches": 2}
     up.submit(write_job(tmp_path / "job.yaml", changes), job)
+    up.faults.reached(job)
     beat = up.metrics_addresses["coordinator"]
-
-    def has_checkpoint() -> bool:
-        return any(
-            sample.value > 0 for sample in of_run(samples(beat), job) if sample.name == "takt_checkpoint_seconds_count"
-        )
-
-    wait_until("a checkpoint is counted", has_checkpoint, limit_seconds=60)
     agents = {worker: up.metrics_addresses[up.agent_of(job, worker=worker)] for worker in (0, 1)}
 
-    def look() -> dict[int, tuple[float, list[Sample]]]:
-        return {worker: (time.monotonic(), samples(address)) for worker, address in agents.items()}
+    def all_committed() -> bool:
+        return total(of_run(samples(beat), job), "takt_steps_total") == HELD_STEP - 1
 
-    before = look()
+    wait_until("all steps before the held one are committed", all_committed, limit_seconds=10)
+    assert_coordinator_is_right(up, job)
+    held = {worker: of_run(samples(address), job) for worker, address in agents.items()}
+    for worker, found in held.items():
+        assert labels_by_name(found) == OF_AGENT
+        for sample in found:
+            place = (sample.labels["worker"], sample.labels["dp_rank"], sample.labels.get("stage", str(worker)))
+            assert place == (str(worker), "0", str(worker))
+        assert {s.labels["reason"] for s in found if s.name == "takt_worker_idle_seconds_total"} == REASONS
+        assert total(found, "takt_stage_memory_peak_bytes") > 50 * 2**20
+    first, second = by_direction(held[0]), by_direction(held[1])
+    assert first["sent"] == second["received"] > 0
+    assert first["received"] == second["sent"] > 0
+
+    up.faults.let_go(job)
+    before = {worker: Scrape.of(address) for worker, address in agents.items()}
     time.sleep(WINDOW_SECONDS)  # the time that must be accounted for
-    after = look()
-    coordinator, data = samples(beat), samples(up.metrics_addresses["data-service"])
-
-    for worker in (0, 1):
-        (began, old), (ended, new) = before[worker], after[worker]
-        accounted = sum(
-            total(new, name) - total(old, name)
-            for name in ("takt_stage_busy_seconds_total", "takt_worker_idle_seconds_total")
-        )
-        assert accounted == pytest.approx(ended - began, rel=0.01)
-        assert labels_by_name(of_run(new, job)) == OF_AGENT
-        assert all(
-            (sample.labels["worker"], sample.labels["dp_rank"], sample.labels.get("stage", str(worker)))
-            == (str(worker), "0", str(worker))
-            for sample in of_run(new, job)
-        )
-        reasons = {s.labels["reason"] for s in new if s.name == "takt_worker_idle_seconds_total"}
-        assert reasons == REASONS
+    for worker, address in agents.items():
+        old, new = before[worker], Scrape.of(address)
+        accounted = new.accounted - old.accounted
+        assert 0.99 * (new.began - old.ended) <= accounted <= 1.01 * (new.ended - old.began)
         for name in ("takt_stage_busy_seconds_total", "takt_transfer_bytes_total", "takt_commands_total"):
-            assert total(new, name) > total(old, name)
-        progress = total(new, "takt_worker_last_progress_timestamp_seconds")
+            assert total(new.samples, name) > total(old.samples, name)
+        progress = total(new.samples, "takt_worker_last_progress_timestamp_seconds")
         assert abs(time.time() - progress) < WINDOW_SECONDS
-    assert labels_by_name(of_run(coordinator, job)) == OF_COORDINATOR
-    assert of_run(data, job) == []
-    for service, expected in ALWAYS.items():
-        found = labels_by_name(samples(up.metrics_addresses[service]))
-        assert expected.items() <= found.items(), service
-
-    # Two stages pass the same bytes on: what one sends, the other receives.
-    (_, first), (_, second) = look().values()
-    assert total(first, "takt_transfer_bytes_total") == pytest.approx(total(second, "takt_transfer_bytes_total"), rel=0.1)
-    jobs = {s.labels["state"]: s.value for s in coordinator if s.name == "takt_jobs"}
-    workers = {s.labels["state"]: s.value for s in coordinator if s.name == "takt_workers"}
-    assert jobs["RUNNING"] == 1
-    assert (workers["busy"], workers["free"]) == (2, 2)
-
-    steps = {step["step"]: step for step in lines_of(up.folder(job) / "steps.jsonl")[:-1]}
-    num_steps = int(total(coordinator, "takt_steps_total"))
-    counted = [steps[number] for number in range(1, num_steps + 1)]
-    assert total(coordinator, "takt_step_seconds_count") == num_steps
-    assert total(coordinator, "takt_loss") == counted[-1]["loss"]
-    for name in ("examples", "tokens", "padded_tokens"):
-        assert total(coordinator, f"takt_{name}_total") == sum(step[name] for step in counted)
 
     assert up.takt("cancel", job).code == 0
     assert up.takt("wait", job).code == 7
     up.assert_clean(job)
+
+
+def assert_coordinator_is_right(up: Standing, job: str) -> None:
+    """Hold that every service has its series, and that the coordinator's figures are those of ``steps.jsonl``."""
+    of_service = {service: samples(address) for service, address in up.metrics_addresses.items()}
+    for service, expected in ALWAYS.items():
+        assert expected.items() <= labels_by_name(of_service[service]).items(), service
+    assert of_run(of_service["data-service"], job) == []
+    assert by_state(of_service["coordinator"], "takt_jobs")["RUNNING"] == 1
+    slots = by_state(of_service["coordinator"], "takt_workers")
+    assert (slots["busy"], slots["free"]) == (2, 2)
+
+    found = of_run(of_service["coordinator"], job)
+    assert labels_by_name(found) == OF_COORDINATOR
+    steps = lines_of(up.folder(job) / "steps.jsonl")
+    assert len(steps) == HELD_STEP - 1
+    assert total(found, "takt_step_seconds_count") == total(found, "takt_steps_total") == len(steps)
+    assert total(found, "takt_steps_skipped_total") == 0
+    assert total(found, "takt_checkpoint_seconds_count") == 1
+    for name in ("loss", "grad_norm", "learning_rate"):
+        assert total(found, f"takt_{name}") == steps[-1][name]
+    for name in ("examples", "tokens", "padded_tokens"):
+        assert total(found, f"takt_{name}_total") == sum(step[name] for step in steps)
+    # (p - 1) / (m + p - 1)
+    assert total(found, "takt_plan_bubble_ratio") == pytest.approx(1 / 3)
