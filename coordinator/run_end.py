@@ -98,9 +98,9 @@ def finish_if_over(state: RunState) -> Advance:
 
 
 def error_of(state: RunState, kind: str, message: str, *, worker: int, log: str) -> JobError:
-    """Return an error of a worker as a whole, in the step that was under way."""
+    """Return an error of a worker as a whole, in the step that was under way: the last one, once all are done."""
     stage = state.setting.places[worker].stages[0]
-    step = state.step + 1 if state.last_issued is not None else None
+    step = min(state.step + 1, state.setting.sequence.total_steps) if state.last_issued is not None else None
     return JobError(type=kind, message=message, worker=worker, stage=stage, step=step, log=log)
 
 

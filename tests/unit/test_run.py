@@ -268,6 +268,15 @@ def test_run_signal_nine_reason_names_worker_signal_and_log() -> None:
     assert change.error.step == 1
 
 
+def test_run_fault_after_the_last_step_is_told_of_the_last_step() -> None:
+    script = Script(setting(total_steps=1))
+    script.make_ready()
+    script.feed(step(1, 0), step(1, 1))
+    change = final_change(script, *exit_of(1, 3), Ended(0, EndKind.RELEASED), Disconnected(0))
+    assert change.error is not None
+    assert (change.step, change.error.step) == (1, 1)
+
+
 def test_run_exit_before_the_log_was_opened_points_at_the_agents_log() -> None:
     script = Script(setting())
     change = final_change(script, *exit_of(1, 1), *exit_of(0, 1))
