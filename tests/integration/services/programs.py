@@ -63,6 +63,10 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill it, should it still run."""
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.communicate()
@@ -82,7 +86,11 @@ class Program:
         if whole_group:
             os.killpg(self.pid, signal.SIGINT)
         else:
-            self._process.send_signal(signal.SIGINT)
+            self.signal(signal.SIGINT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
 
     def end(self, *, limit_seconds: float) -> Finished:
         """Wait for its end; hold that no process that it started, at any depth, is left.

@@ -111,6 +111,12 @@ class Standing:
         taken = {slot["worker"]: slot["slot"] for slot in self.slots() if slot["job"] == job}
         return f"agent-{taken[worker]}"
 
+    def pid_of(self, service: str) -> int:
+        """Return the process id of a service, by the log that it writes to."""
+        (log,) = (self.state_dir / "services").glob(f"*/{service}.log")
+        (pid,) = (child for child in children(self.command.pid) if Path(f"/proc/{child}/fd/2").resolve() == log)
+        return pid
+
     def probe(self, service: str, path: str) -> Answer:
         """Ask a service's HTTP endpoint."""
         return ask(self.metrics_addresses[service], path)
@@ -153,6 +159,13 @@ def takt_up(
     for announcement in standing.services.values():
         for address in filter(None, (announcement.address, announcement.metrics_address)):
             assert not listens(address), f"somebody listens on {address}"
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that one process has started itself."""
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
 
 
 def listens(address: str) -> bool:

@@ -1,0 +1,114 @@
+"""Two slots under ``takt up``: jobs one after the other, and services that are killed under a job."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.services.job_files import write_job
+from tests.integration.services.standing import Standing, lines_of, takt_up
+from tests.integration.services.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(150)
+
+END_SECONDS = 60.0
+BACK_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def _two_slots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    with takt_up(tmp_path_factory.mktemp("deaths"), num_workers=2) as standing:
+        yield standing
+
+
+@pytest.fixture
+def pair(_two_slots: Standing) -> Iterator[Standing]:
+    """Return ``takt up --workers 2``; hold that each test leaves it as it was, with both slots free."""
+    before = _two_slots.jobs()
+    yield _two_slots
+    _two_slots.end_all()
+    _two_slots.assert_clean(*(_two_slots.jobs() - before))
+    assert len(_two_slots.slots()) == 2
+
+
+def held(pair: Standing, folder: Path, job: str, changes: dict[str, Any] | None = None) -> Path:
+    """Bring a job on both slots to step 2, where it stands still; return its file."""
+    pair.faults.ask(job, "hold", stage=1, step=2)
+    job_file = write_job(folder / "job.yaml", changes)
+    pair.submit(job_file, job)
+    pair.faults.reached(job)
+    return job_file
+
+
+def kill(pair: Standing, service: str) -> None:
+    """Kill a service."""
+    os.kill(pair.pid_of(service), signal.SIGKILL)
+
+
+def test_second_job_waits_for_the_end_of_the_first(pair: Standing, tmp_path: Path) -> None:
+    job_file = held(pair, tmp_path, "one")
+    pair.submit(job_file, "two")
+    waits = pair.in_state("two", "QUEUED", limit_seconds=5)
+    assert waits["missing_slots"] == 2
+    pair.faults.let_go("one")
+    one, two = pair.end_of("one"), pair.end_of("two")
+    assert (one["state"], two["state"]) == ("SUCCEEDED", "SUCCEEDED")
+    assert one["ended"] <= two["started"]
+
+
+def test_job_that_no_machine_can_hold_says_how_many_slots_are_missing(pair: Standing, tmp_path: Path) -> None:
+    pair.submit(write_job(tmp_path / "job.yaml", {"parallel.pp": 3}), "large")
+    waits = pair.in_state("large", "QUEUED", limit_seconds=5)
+    wait_until("its reason is told", lambda: pair.look_at("large")["missing_slots"] == 1, limit_seconds=5)
+    assert "start 1 more stage workers" in pair.look_at("large")["reason"]
+    assert waits["workers"] == []
+
+
+def test_killed_agent_fails_its_job_and_comes_back(pair: Standing, tmp_path: Path) -> None:
+    job_file = held(pair, tmp_path, "agentless")
+    agent = pair.agent_of("agentless", worker=0)
+    killed = pair.pid_of(agent)
+    kill(pair, agent)
+    finished = pair.takt("wait", "agentless", limit_seconds=END_SECONDS)
+    assert finished.code == 1
+    error = pair.status("agentless")["error"]
+    assert (error["worker"], error["stage"], error["step"], error["type"]) == (0, 0, 2, "lost")
+    assert "the agent of worker 0" in error["message"]
+
+    def both_are_back() -> bool:
+        slots = pair.slots()
+        return [slot["state"] for slot in slots] == ["free", "free"] and killed not in {s["pid"] for s in slots}
+
+    wait_until("the agent is back", both_are_back, limit_seconds=BACK_SECONDS)
+    again = pair.takt("submit", job_file, "--id", "agentful", "--wait", limit_seconds=END_SECONDS)
+    assert again.code == 0, again.err
+
+
+def test_killed_data_service_is_not_noticed_by_the_job(pair: Standing, tmp_path: Path) -> None:
+    """Workers read at most three steps ahead, so most of the rows come from the next life of the service."""
+    held(pair, tmp_path, "rowless", {"train.epochs": 4})
+    kill(pair, "data-service")
+    pair.faults.let_go("rowless")
+    status = pair.end_of("rowless")
+    assert (status["state"], status["step"]) == ("SUCCEEDED", 12), status["reason"]
+    steps = lines_of(pair.folder("rowless") / "steps.jsonl")
+    for epoch in range(4):
+        own = [step for step in steps if step["epoch"] == epoch]
+        assert sorted(row for step in own for microbatch in step["rows"][0] for row in microbatch) == list(range(35))
+
+
+def test_killed_coordinator_fails_the_job_and_comes_back(pair: Standing, tmp_path: Path) -> None:
+    job_file = held(pair, tmp_path, "beatless")
+    pair.submit(job_file, "waits")
+    with pair.begin("wait", "beatless", "--output", "json") as waiting:
+        kill(pair, "coordinator")
+        finished = waiting.end(limit_seconds=END_SECONDS)
+    assert finished.code == 1, finished.err
+    status = finished.document
+    assert (status["state"], status["step"]) == ("FAILED", 1)
+    assert "its coordinator ended at step 1" in status["reason"]
+    # What was queued is still there, and runs when the agents are back.
+    assert pair.end_of("waits", limit_seconds=END_SECONDS)["state"] == "SUCCEEDED"
