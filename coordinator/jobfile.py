@@ -126,7 +126,8 @@ def _absolute(place: str, *, folder: Path, is_hub: bool) -> str:
 def _where(key: str, *, path: Path, lines: Mapping[str, int], overridden: Iterable[str]) -> str:
     """Return where the value of ``key`` was written, or the section that it is missing from."""
     for override in overridden:
-        if f"{key}.".startswith(f"{override}."):
+        made_by = key not in lines and f"{override}.".startswith(f"{key}.")
+        if f"{key}.".startswith(f"{override}.") or made_by:
             return f"--set {override}"
     parts = key.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))

@@ -8,6 +8,8 @@ from typing import Any
 import typer
 
 from coordinator.cli.exits import ExitCode
+from coordinator.cli.interrupts import stops_interrupt
+from coordinator.cli.streams import discard_output, fill_closed_streams
 
 COMMANDS = {
     "run": "Train a job on this machine, from start to stop.",
@@ -53,13 +55,18 @@ def _no_command() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (see `ExitCode`)."""
+    fill_closed_streams()
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     first = next((argument for argument in arguments if not argument.startswith("-")), None)
     chosen = first if first in COMMANDS else None
     try:
-        return build(chosen)(args=arguments, prog_name="takt", standalone_mode=False) or ExitCode.SUCCESS
+        with stops_interrupt():
+            return build(chosen)(args=arguments, prog_name="takt", standalone_mode=False) or ExitCode.SUCCESS
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except SystemExit:  # what typer makes of a pipe that nobody reads any more, as in `| head -1`
+        discard_output()
+        return ExitCode.NOT_READ
     except Exception as error:
         if isinstance(error, _UsageError):
             help_of = f"takt {chosen} --help" if chosen else "takt --help"

@@ -15,6 +15,7 @@ class ExitCode(enum.IntEnum):
     NOT_AUTHORISED = 6
     JOB_CANCELLED = 7
     INTERRUPTED = 130
+    NOT_READ = 141
     INTERNAL = 70
 
 

@@ -10,6 +10,7 @@ from takt.rpc.errors import AddressInUseError, ListenError, UnreachableError
 from coordinator.cli.client import CallError
 from coordinator.cli.console import print_remark
 from coordinator.cli.exits import CliError, ExitCode
+from coordinator.cli.streams import discard_output
 from coordinator.job_id import JobIdError
 from coordinator.problem import SpecError
 from coordinator.schedule.actions import PlanError
@@ -36,8 +37,9 @@ EXCEPTIONS: Mapping[type[Exception], ExitCode] = {
     SpecError: ExitCode.INVALID,
     JobIdError: ExitCode.INVALID,
     PlanError: ExitCode.INVALID,
+    OSError: ExitCode.INVALID,
 }
-"""Refusals of other rooms by type; a subclass has its nearest listed ancestor's code."""
+"""Refusals of other rooms, and of the system, by type; a subclass has its nearest listed ancestor's code."""
 
 
 def exit_code_of(error: Exception) -> ExitCode:
@@ -53,6 +55,8 @@ def exit_code_of(error: Exception) -> ExitCode:
 def report(error: Exception) -> ExitCode:
     """Print ``error: ...`` on stderr, with a traceback only for a fault of the program; return the exit code."""
     code = exit_code_of(error)
+    if isinstance(error, OSError):
+        discard_output()  # it may be stdout that cannot be written
     if isinstance(error, SpecError):
         for problem in error.problems:
             print_remark(f"error: {problem}")

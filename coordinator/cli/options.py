@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from coordinator.cli.exits import CliError, ExitCode
+from coordinator.job_id import JobIdError, check_job_id
+
 DEFAULT_COORDINATOR = "127.0.0.1:7700"
 DEFAULT_STATE_DIR = Path("takt-state")
 
@@ -39,7 +42,18 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Override a key of the job file; repeatable."),
 ]
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job file.")]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="Id of the job.")]
+
+
+def _possible(job_id: str) -> str:
+    """Say of an id that no job can have what is said of any other that there is none of; nobody is asked."""
+    try:
+        check_job_id(job_id)
+    except JobIdError:
+        raise CliError(ExitCode.NOT_FOUND, f"there is no job {job_id!a}; see 'takt list'") from None
+    return job_id
+
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="Id of the job.", callback=_possible)]
 NewJobId = Annotated[
     str | None,
     typer.Option("--id", metavar="ID", help="Id to give the job; made from its name where it is not given."),

@@ -50,6 +50,18 @@ def test_app_wrong_usage_exits_2_with_one_error_line(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["status", "logs", "wait", "cancel", "export"])
+@pytest.mark.parametrize("job_id", ["../x", "a\nb", "", "x" * 300, "\udcff"])
+def test_app_id_that_no_job_can_have_is_not_found_and_nobody_is_asked(
+    command: str, job_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", "out"] if command == "export" else []
+    assert main([command, *out, "--", job_id]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"error: there is no job {job_id!a}; see 'takt list'\n"
+
+
 def _modules_after(statements: str) -> set[str]:
     program = (
         f"import sys, json\n{statements}\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"

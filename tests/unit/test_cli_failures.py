@@ -42,6 +42,7 @@ def test_exit_code_of_a_call_is_the_contracts(code: str, exit_code: int) -> None
         (AddressInUseError("address in use: 127.0.0.1:7700"), 5),
         (UnreachableError("no coordinator answers"), 5),
         (CliError(ExitCode.CONFLICT, "is there"), 4),
+        (FileNotFoundError(2, "No such file or directory"), 2),
     ],
 )
 def test_exit_code_of_a_refusal_is_the_contracts(error: Exception, exit_code: int) -> None:

@@ -3,8 +3,12 @@
 import os
 import signal
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from coordinator.cli.interrupts import Interrupts
+import pytest
+
+from coordinator.cli.interrupts import Interrupts, stops_interrupt
 
 
 def test_interrupts_count_signals_and_end_a_pause_early() -> None:
@@ -30,3 +34,22 @@ def test_interrupts_give_the_former_handlers_back() -> None:
     with Interrupts():
         assert signal.getsignal(signal.SIGINT) != former[0]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == former
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_stop_before_anything_counts_signals_unwinds_as_ctrl_c_does(number: signal.Signals) -> None:
+    former = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), stops_interrupt():
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+    assert signal.getsignal(number) is former
+
+
+@pytest.mark.parametrize("watch", [Interrupts, stops_interrupt])
+def test_hangup_that_nohup_has_ignored_stays_ignored(watch: Callable[[], AbstractContextManager[object]]) -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with watch():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, former)

@@ -176,6 +176,7 @@ def test_overrides_of_both_alternatives_are_refused(job: Path) -> None:
         ("train..seed=5", "--set train..seed=5: is no override, needs key.path=value"),
         ("name.first=5", "--set name.first=5: name: is a value, it has no keys below it"),
         ("parallel.pp='8'", "--set parallel.pp: parallel.pp: is '8' (text), needs an integer from 1 to 4096"),
+        ("a.b.c=1", "--set a.b.c: a: is no key of the job file; the nearest is name"),
         ("train.epoch=1", "--set train.epoch: train.epoch: is no key of the job file; the nearest is train.epochs"),
         ("eval={at_end: 3}", "--set eval: eval.at_end: is 3, needs true or false"),
         ("train.seed=!!python/name:os.system", "--set train.seed=!!python/name:os.system: train.seed: the value tag"),
