@@ -40,8 +40,7 @@ def test_interrupts_give_the_former_handlers_back() -> None:
 def test_stop_before_anything_counts_signals_unwinds_as_ctrl_c_does(number: signal.Signals) -> None:
     former = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt), stops_interrupt():
-        os.kill(os.getpid(), number)
-        time.sleep(5)
+        signal.raise_signal(number)
     assert signal.getsignal(number) is former
 
 
