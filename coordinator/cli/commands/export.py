@@ -18,7 +18,7 @@ from coordinator.cli.merging import merge
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobId, Output, OutputFormat, StateDir
 
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write; must be absent or empty.")]
-Step = Annotated[int | None, typer.Option("--step", min=0, metavar="N", help="Checkpoint of this step; the newest.")]
+Step = Annotated[int | None, typer.Option("--step", min=0, metavar="N", help="Checkpoint of step N, else the newest.")]
 _TOKENIZER_SECONDS = 120.0
 
 

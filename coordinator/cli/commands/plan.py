@@ -20,7 +20,7 @@ ScheduleName = Annotated[str | None, typer.Option("--schedule", metavar="NAME", 
 Stages = Annotated[int | None, typer.Option("--stages", metavar="P", help="Pipeline stages, one a worker.")]
 Chunks = Annotated[int | None, typer.Option("--chunks", metavar="V", help="Model chunks a worker.")]
 Microbatches = Annotated[int | None, typer.Option("--microbatches", metavar="M", help="Microbatches of one step.")]
-Comm = Annotated[float, typer.Option("--comm", metavar="SECONDS", help="What one transfer takes; a forward takes 1.")]
+Comm = Annotated[float, typer.Option("--comm", metavar="UNITS", help="What one transfer takes; a forward takes 1.")]
 Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the plan, one line a worker.")]
 Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Whether JSON holds the orders.")]
 
@@ -42,10 +42,10 @@ def command(
     orders: Orders = True,
     output: Output = OutputFormat.TABLE,
 ) -> ExitCode:
-    """Compile, check and draw a plan, and predict its time, bubble and memory; nothing is started.
+    """Compile, check and draw a plan; predict its length, bubble and activations in flight. Nothing is started.
 
     Either for JOB.yaml, or for --stages P with --schedule (1f1b), --chunks (1) and --microbatches (8).
-    Units: forward of one full stage 1, backward 2, transfers 0 or --comm.
+    Lengths are in forwards of one stage: a forward takes 1, a backward 2, a transfer 0 or --comm.
     """
     shape = {"--schedule": schedule, "--stages": stages, "--chunks": chunks, "--microbatches": microbatches}
     if job_file is not None:
