@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 from takt.rpc.errors import StatusTable, TaktError
 from takt.v1 import workers_pb2 as pb
 from takt.v1 import workers_pb2_grpc as pb_grpc
@@ -23,11 +24,12 @@ Response = TypeVar("Response")
 
 
 class HelloError(TaktError):
-    """A stream that does not begin with hello."""
+    """A stream that does not begin with hello, or with one that says too little."""
 
 
 STATUS: StatusTable = {
     HelloError: grpc.StatusCode.INVALID_ARGUMENT,
+    DecodeError: grpc.StatusCode.INVALID_ARGUMENT,  # bytes that are no message
     SlotTakenError: grpc.StatusCode.ALREADY_EXISTS,
     StreamTakenError: grpc.StatusCode.ALREADY_EXISTS,
     StaleAttemptError: grpc.StatusCode.FAILED_PRECONDITION,
@@ -47,6 +49,8 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         first = await anext(request_iterator, None)
         if first is None or not first.HasField("hello"):
             raise HelloError("the first message of an agent must be hello")
+        if not (first.hello.agent and first.hello.host and first.hello.device):
+            raise HelloError("the hello of an agent must name agent, host and device")
         agent = first.hello.agent
         outbox = self._attendance.joined(first.hello)
         lost, reason = True, "its stream broke"

@@ -1,6 +1,7 @@
 """The settings of one worker slot; every command-line option ends here."""
 
 import ipaddress
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,8 @@ class AgentConfig:
     def __post_init__(self) -> None:
         if self.slot < 0:
             raise ConfigError(f"--slot is {self.slot}, need 0 or more")
-        if self.wait_seconds < 0:
-            raise ConfigError(f"--wait-seconds is {self.wait_seconds:g}, need 0 or more")
+        if not 0 <= self.wait_seconds < math.inf:
+            raise ConfigError(f"--wait-seconds is {self.wait_seconds:g}, need a finite number, 0 or more")
         if not 0 <= self.metrics_port <= 65535:
             raise ConfigError(f"--metrics-port is {self.metrics_port}, need 0 to 65535")
         if self.transport not in TRANSPORTS:
@@ -51,8 +52,8 @@ class AgentConfig:
         if kind not in ("cpu", "cuda") or (number and not number.isdigit()) or (kind == "cpu" and number):
             raise ConfigError(f"--device is {self.device!r}, need one of {DEVICES}")
         host, _, port = self.coordinator.rpartition(":")
-        if not host or not port.isdigit():
-            raise ConfigError(f"--coordinator is {self.coordinator!r}, need HOST:PORT")
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+            raise ConfigError(f"--coordinator is {self.coordinator!r}, need HOST:PORT with a port from 1 to 65535")
         if not self.is_local and not self.insecure:
             raise ConfigError(
                 f"--advertise is {self.advertise!r}: other machines could reach this worker, and nothing protects "

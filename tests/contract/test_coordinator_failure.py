@@ -141,7 +141,9 @@ async def test_agent_same_slot_twice_the_second_is_refused(world: Rig) -> None:
     await world.add_agents(1)
 
     async def hello() -> AsyncIterator[workers_pb2.AttendRequest]:
-        yield workers_pb2.AttendRequest(hello=workers_pb2.AgentHello(agent="other", host="127.0.0.1", slot=0))
+        yield workers_pb2.AttendRequest(
+            hello=workers_pb2.AgentHello(agent="other", host="127.0.0.1", slot=0, device="cpu")
+        )
         await asyncio.Event().wait()
 
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -166,6 +168,20 @@ async def test_stream_without_hello_is_refused(world: Rig, stream: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await getattr(world.workers, stream)(nothing()).read()
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("missing", ["agent", "host", "device"])
+async def test_agent_whose_hello_leaves_something_out_offers_no_slot(world: Rig, missing: str) -> None:
+    said = {"agent": "other", "host": "elsewhere", "device": "cpu"} | {missing: ""}
+
+    async def hello() -> AsyncIterator[workers_pb2.AttendRequest]:
+        yield workers_pb2.AttendRequest(hello=workers_pb2.AgentHello(**said))
+        await asyncio.Event().wait()
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await world.workers.Attend(hello()).read()
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details() == "the hello of an agent must name agent, host and device"
 
 
 async def test_executor_of_no_run_is_refused(world: Rig) -> None:

@@ -54,3 +54,15 @@ def test_config_device_is_taken(device: str) -> None:
 def test_config_other_device_is_refused(device: str) -> None:
     with pytest.raises(ConfigError, match="--device"):
         config(device=device)
+
+
+@pytest.mark.parametrize("address", ["", "localhost", ":7700", "host:0", "host:99999", "host:http", "host:\u0663"])
+def test_config_malformed_coordinator_is_refused_instead_of_waited_for(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"--coordinator is .* need HOST:PORT with a port from 1 to 65535"):
+        config(coordinator=address)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_config_wait_without_an_end_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="--wait-seconds"):
+        config(wait_seconds=seconds)
