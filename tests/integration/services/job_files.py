@@ -24,14 +24,14 @@ def write_job(path: Path, changes: Mapping[str, Any] | None = None) -> Path:
     """Write a job file of the demo task, three steps on two stages.
 
     ``changes`` gives other values by dotted key, or whole sections.
-    The epoch has 35 rows: 16, 16, and 3 for the 4 microbatches of the last step.
+    The epoch has 33 rows: 16, 16, and 1 for the two microbatches of the last step.
     """
     job: dict[str, Any] = {
         "name": "tiny",
         "model": {"config": dict(TINY)},
-        "data": {"task": "demo", "max_length": 32, "max_train_rows": 35, "record_rows": True},
+        "data": {"task": "demo", "max_length": 32, "max_train_rows": 33, "record_rows": True},
         "parallel": {"pp": 2, "dp": 1},
-        "schedule": {"name": "1f1b", "num_microbatches": 4},
+        "schedule": {"name": "1f1b", "num_microbatches": 2},
         "train": {"epochs": 1, "global_batch_size": 16, "learning_rate": 1e-3},
         "eval": {"at_end": False},
         "limits": {"max_restarts": 0},

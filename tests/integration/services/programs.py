@@ -121,7 +121,7 @@ def start_service(module: str, *options: object, env: Mapping[str, str] | None =
     return Program([sys.executable, "-m", module, *options], env=env)
 
 
-def takt(*arguments: object, env: Mapping[str, str] | None = None, limit_seconds: float = 60.0) -> Finished:
+def takt(*arguments: object, env: Mapping[str, str] | None = None, limit_seconds: float = 120.0) -> Finished:
     """Run ``takt ARGUMENTS`` to its end."""
     with start_takt(*arguments, env=env) as program:
         return program.end(limit_seconds=limit_seconds)

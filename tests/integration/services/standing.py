@@ -50,7 +50,7 @@ class Standing:
         """Where each service's HTTP endpoint is."""
         return {name: announcement.metrics_address for name, announcement in self.services.items()}
 
-    def takt(self, *arguments: object, limit_seconds: float = 60.0) -> Finished:
+    def takt(self, *arguments: object, limit_seconds: float = 120.0) -> Finished:
         """Run a command against this coordinator."""
         return takt(*arguments, env={"TAKT_COORDINATOR": self.address}, limit_seconds=limit_seconds)
 
@@ -101,7 +101,7 @@ class Standing:
 
         return wait_until(f"job {job} is {' or '.join(states)}", look, limit_seconds=limit_seconds)
 
-    def end_of(self, job: str, *, limit_seconds: float = 60.0) -> dict[str, Any]:
+    def end_of(self, job: str, *, limit_seconds: float = 120.0) -> dict[str, Any]:
         """Wait for a job's end with ``takt wait``; return its status."""
         finished = self.takt("wait", job, "--output", "json", limit_seconds=limit_seconds)
         return finished.document

@@ -12,7 +12,7 @@ from tests.integration.services.job_files import write_job
 from tests.integration.services.standing import Standing, lines_of
 from tests.integration.services.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(240)
 
 RUN, WORKER, STAGE = {"run"}, {"run", "worker", "dp_rank"}, {"run", "stage", "worker", "dp_rank"}
 OF_AGENT = {

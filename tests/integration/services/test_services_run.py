@@ -12,7 +12,7 @@ from tests.integration.services.programs import takt
 from tests.integration.services.standing import lines_of
 from tests.integration.services.weights import assert_same_bits, exported
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(240)
 
 STEP_FIELDS = {
     *("step", "epoch", "loss", "grad_norm", "learning_rate", "examples", "tokens", "padded_tokens", "seconds"),
@@ -36,7 +36,7 @@ def test_run_demo_job_exits_0_and_says_how_it_went(trained: Trained) -> None:
 def test_run_writes_each_step_once_with_every_field(trained: Trained) -> None:
     steps = lines_of(trained.folder / "steps.jsonl")
     assert [step["step"] for step in steps] == [1, 2, 3]
-    assert [step["examples"] for step in steps] == [16, 16, 3]
+    assert [step["examples"] for step in steps] == [16, 16, 1]
     # W is int(0.1 * 3) = 0, so the rate falls from the first step on: base * (T - u) / T
     assert [step["learning_rate"] for step in steps] == pytest.approx([1e-3, 1e-3 * 2 / 3, 1e-3 / 3])
     for step in steps:
@@ -47,11 +47,11 @@ def test_run_writes_each_step_once_with_every_field(trained: Trained) -> None:
         assert 0 < step["grad_norm"] < 10
         assert step["tokens"] >= 3 * step["examples"]
         assert step["padded_tokens"] >= 0
-        assert [len(replica) for replica in step["rows"]] == [4]
+        assert [len(replica) for replica in step["rows"]] == [2]
         assert sum(len(microbatch) for microbatch in step["rows"][0]) == step["examples"]
-    assert [len(microbatch) for microbatch in steps[2]["rows"][0]] == [1, 1, 1, 0]
+    assert [len(microbatch) for microbatch in steps[2]["rows"][0]] == [1, 0]
     rows = [row for step in steps for microbatch in step["rows"][0] for row in microbatch]
-    assert sorted(rows) == list(range(35))
+    assert sorted(rows) == list(range(33))
     assert rows != sorted(rows)
 
 

@@ -1,0 +1,71 @@
+"""Real input: a pretrained BERT on real GLUE rows, against one process with nothing but transformers."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.data_jobs import minilm, real_glue
+from tests.integration.services.job_files import write_job
+from tests.integration.services.programs import takt
+from tests.integration.services.standing import lines_of
+
+pytestmark = [pytest.mark.real_glue, pytest.mark.timeout(300)]
+
+FOLDERS = {"sst2": "SST-2", "mrpc": "MRPC"}
+TEXTS = {"sst2": ("sentence",), "mrpc": ("#1 String", "#2 String")}
+LABEL = {"sst2": "label", "mrpc": "Quality"}
+NUM_STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a pretrained BERT with a new head and without dropout, as transformers saves it."""
+    import torch  # noqa: PLC0415  where there is no GLUE, it is not needed
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer  # noqa: PLC0415
+
+    real_glue()
+    folder = tmp_path_factory.mktemp("minilm")
+    torch.manual_seed(3)
+    AutoModelForSequenceClassification.from_pretrained(
+        minilm(), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    ).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(minilm()).save_pretrained(folder)
+    return folder
+
+
+def expected_loss(model: Path, task: str, rows: list[int]) -> float:
+    """Return the mean loss of rows of the training file, one row at a time, so that nothing is padded."""
+    import torch  # noqa: PLC0415
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer  # noqa: PLC0415
+
+    with (real_glue() / FOLDERS[task] / "train.tsv").open(encoding="utf-8-sig", newline="\n") as file:
+        table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    whole = AutoModelForSequenceClassification.from_pretrained(model).eval()
+    losses = []
+    for row in (table[number] for number in rows):
+        encoded = tokenizer(*(row[text] for text in TEXTS[task]), truncation=True, max_length=128, return_tensors="pt")
+        with torch.no_grad():
+            losses.append(whole(**encoded, labels=torch.tensor([int(row[LABEL[task]])])).loss.item())
+    return math.fsum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("task", ["sst2", "mrpc"])
+def test_first_loss_on_real_rows_is_that_of_transformers(task: str, model: Path, tmp_path: Path) -> None:
+    changes = {
+        "model": {"pretrained": str(model)},
+        "data": {"task": task, "source": str(real_glue()), "record_rows": True},
+        "schedule.num_microbatches": 8,
+        "train": {"max_steps": NUM_STEPS, "global_batch_size": 32, "learning_rate": 5e-5},
+    }
+    options = ("--id", task, "--state-dir", tmp_path / "state")
+    finished = takt("run", write_job(tmp_path / "job.yaml", changes), *options, limit_seconds=240)
+    assert finished.code == 0, finished.err
+    steps = lines_of(tmp_path / "state/jobs" / task / "steps.jsonl")
+    assert len(steps) == NUM_STEPS
+    rows = [row for microbatch in steps[0]["rows"][0] for row in microbatch]
+    assert len(set(rows)) == 32
+    assert steps[0]["loss"] == pytest.approx(expected_loss(model, task, rows), abs=1e-5)
+    assert steps[-1]["loss"] != steps[0]["loss"]
