@@ -8,6 +8,8 @@ from pathlib import Path
 
 from takt.rpc.errors import TaktError
 
+_FOLDER_LOCK = "coordinator.lock"
+
 
 class FolderInUseError(TaktError):
     """Another coordinator serves the state folder."""
@@ -75,7 +77,7 @@ class Ownership:
 
     @property
     def _folder_lock(self) -> Path:
-        return self._state_dir / "coordinator.lock"
+        return self._state_dir / _FOLDER_LOCK
 
     @property
     def _own_lock(self) -> Path:
@@ -93,6 +95,14 @@ class Ownership:
             return False
         self._descriptors.append(descriptor)
         return True
+
+
+def address_of_holder(state_dir: Path) -> str | None:
+    """Return where the coordinator that last had the folder said it listens; it may be gone."""
+    try:
+        return str(json.loads((state_dir / _FOLDER_LOCK).read_text())["address"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _holder(path: Path) -> str:

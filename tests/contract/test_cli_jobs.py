@@ -15,6 +15,7 @@ from takt.v1 import jobs_pb2_grpc as pb_grpc
 
 from coordinator.cli import source
 from coordinator.cli.app import main
+from coordinator.store import Store
 
 NOBODY = "127.0.0.1:9"
 JOB_FILE = """\
@@ -239,4 +240,20 @@ def test_without_a_named_coordinator_the_local_one_is_asked(
     takt.jobs.jobs["j"] = pb.Job(id="j")
     monkeypatch.setattr(source, "DEFAULT_COORDINATOR", takt.address)
     assert main(["list", "--state-dir", str(tmp_path), "--output", "json"]) == 0
+    assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["j"]
+
+
+def test_a_named_folder_with_jobs_is_answered_for_by_its_own_coordinator_only(
+    takt: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    takt.jobs.jobs["j"] = pb.Job(id="j")
+    Store.open(tmp_path).close()
+    monkeypatch.setattr(source, "DEFAULT_COORDINATOR", takt.address)
+    list_of_folder = ["list", "--state-dir", str(tmp_path), "--output", "json"]
+    assert main(list_of_folder) == 0
+    assert json.loads(capsys.readouterr().out)["jobs"] == []
+
+    monkeypatch.setattr(source, "DEFAULT_COORDINATOR", "127.0.0.1:9")
+    (tmp_path / "coordinator.lock").write_text(json.dumps({"pid": 1, "address": takt.address}))
+    assert main(list_of_folder) == 0
     assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["j"]
