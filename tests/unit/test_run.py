@@ -1,9 +1,7 @@
 """The run state machine, as scripts: what happens on the left, what is done about it on the right."""
 
 import pytest
-from takt.v1.workers_pb2 import ExecutorFailure
 
-from coordinator.decode import faulted_of
 from coordinator.events import (
     AgentLost,
     Assign,
@@ -126,11 +124,6 @@ def exception(worker: int, message: str = "boom", *, peer_lost: bool = False) ->
     return Faulted(Fault(kind=kind, error=error))
 
 
-def told(worker: int, *, stage: int) -> Faulted:
-    failure = ExecutorFailure(type="Vote", message="the loss is not finite", stage=stage, step=2)
-    return faulted_of(worker, failure, stages=(worker,), log=f"logs/worker-{worker}.log")
-
-
 def final_change(script: Script, *events: Event, now: float = 2.0) -> ChangeState:
     """Feed events, and return the final change of state among the commands."""
     for event in events:
@@ -237,10 +230,6 @@ CAUSES: dict[str, tuple[tuple[Event, ...], tuple[str, int]]] = {
     "stuck": ((Ended(0, EndKind.STUCK), Disconnected(0), Ended(1, EndKind.RELEASED), Disconnected(1)), ("stuck", 0)),
     "silent": ((Ended(0, EndKind.SILENT), Disconnected(0), Ended(1, EndKind.RELEASED), Disconnected(1)), ("silent", 0)),
     "not started": ((Ended(0, EndKind.NOT_STARTED), Disconnected(0), *exit_of(1, 0)), ("exit", 0)),
-    "told of another's stage first": (
-        (told(0, stage=1), told(1, stage=1), *exit_of(0, 1), *exit_of(1, 1)),
-        ("Vote", 1),
-    ),
     "only lost peers": ((exception(1, peer_lost=True), *exit_of(1, 1), *exit_of(0, 0)), ("PeerLostError", 1)),
     "step that was not asked for": ((step(7, 1), *exit_of(1, 0), *exit_of(0, 0)), ("protocol", 1)),
 }
