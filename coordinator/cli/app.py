@@ -2,8 +2,8 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
+from importlib import import_module, metadata
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +22,7 @@ COMMANDS = {
     "logs": "Print the log lines of a job's workers.",
     "workers": "List the worker slots that the coordinator knows.",
     "validate": "Make every check that submit makes, and start nothing.",
-    "plan": "Compile, check and draw a plan; predict time and memory.",
+    "plan": "Compile, check and draw a plan; predict its length.",
     "schema": "Print the JSON Schema of the job file.",
     "export": "Write the trained model as a plain Hugging Face folder.",
 }
@@ -39,14 +39,28 @@ and what is not known is null."""
 _UsageError: Any = typer.BadParameter.__bases__[0]  # click's, wherever typer keeps its click
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"takt {metadata.version('takt-train')}")
+        raise typer.Exit
+
+
 def build(chosen: str | None) -> typer.Typer:
     """Return the program with the code of the ``chosen`` command, and of no other."""
     app = typer.Typer(name="takt", help=_ABOUT, add_completion=False, rich_markup_mode=None)
-    app.callback()(_no_command)
+    app.callback()(_before_commands)
     for name, text in COMMANDS.items():
         code = import_module(f"coordinator.cli.commands.{name}").command if name == chosen else _no_command
         app.command(name, help=None if name == chosen else text)(code)
     return app
+
+
+def _before_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 def _no_command() -> None:

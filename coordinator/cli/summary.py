@@ -23,7 +23,7 @@ def summary_lines(job: pb.Job, *, folder: Path) -> list[str]:
     """Return the summary of a job that has ended."""
     rows = [("steps", _steps(job))]
     if job.HasField("loss"):
-        rows.append(("final loss", f"{job.loss:.4f}"))
+        rows.append(("final loss" if job.state == pb.JOB_STATE_SUCCEEDED else "last loss", f"{job.loss:.4f}"))
     rows += [(str(record["split"]), _evaluation(record)) for record in read_evaluations(folder)]
     rows += [(f"worker {worker.worker}", _share(job, worker)) for worker in job.workers]
     rows.append(("files", str(folder)))

@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -83,3 +84,8 @@ def test_app_help_loads_no_network_library_and_takes_well_under_a_second_of_cpu(
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert loaded.isdisjoint({"grpc", "google", "safetensors", "ruamel", "structlog"})
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.8
+
+
+def test_app_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"takt {version('takt-train')}\n"

@@ -49,6 +49,7 @@ def command(
             while not interrupts.count:
                 supervisor.tend()
                 interrupts.pause(TEND_SECONDS)
+            print_remark("stopping; another Ctrl-C kills at once")
         except StartInterruptedError as error:
             print_remark(str(error))
         finally:
