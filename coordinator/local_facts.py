@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Generic, TypeVar
 
 from google.protobuf import json_format
@@ -23,16 +24,15 @@ def local_facts(spec: JobSpec, *, time_limit_seconds: float = TIME_LIMIT_SECONDS
     Raises:
         SpecError: A program refuses the job, fails, or takes longer than the limit; with both programs' problems.
     """
-    model = _Question("model", "stage_worker", workers_pb2.ModelFacts())
-    data = _Question("data", "dataloader_svc", data_pb2.DataFacts())
     text = to_json(spec)
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    # An interrupt, whenever it comes, ends the programs first, which the pool would wait for.
+    with ThreadPoolExecutor(max_workers=2) as pool, ExitStack() as programs:
+        model = _Question("model", "stage_worker", workers_pb2.ModelFacts())
+        programs.callback(model.end)
+        data = _Question("data", "dataloader_svc", data_pb2.DataFacts())
+        programs.callback(data.end)
         answers = [pool.submit(question.ask, text, time_limit_seconds) for question in (model, data)]
-        try:
-            problems = [problem for answer in answers if (problem := answer.result()) is not None]
-        finally:  # an interrupt ends the programs, which the pool would wait for
-            model.end()
-            data.end()
+        problems = [problem for answer in answers if (problem := answer.result()) is not None]
     if problems:
         raise SpecError(problems)
     return ModelFacts.of(model.facts), DataFacts.of(data.facts)

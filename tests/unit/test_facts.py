@@ -2,7 +2,9 @@
 
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from takt.v1 import data_pb2
@@ -105,6 +107,24 @@ def test_local_facts_of_a_program_that_hangs_ends_it_at_the_limit(programs: Path
     assert problems_of(spec, time_limit_seconds=3) == ["model: `stage_worker facts` took longer than 3 s and was ended"]
     pid = (programs / "pid").read_text()
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_local_facts_interrupted_while_it_starts_ends_what_it_has_started(
+    programs: Path, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(programs, "stage_worker", "import time\ntime.sleep(60)")
+    submit, asked = ThreadPoolExecutor.submit, []
+
+    def interrupted(pool: ThreadPoolExecutor, *arguments: Any) -> Any:
+        asked.append(submit(pool, *arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        local_facts(spec, time_limit_seconds=20)
+    assert time.monotonic() - began < 15
+    assert [answer.done() for answer in asked] == [True]
 
 
 def test_local_facts_asks_both_programs_at_once(programs: Path, spec: JobSpec) -> None:
