@@ -9,6 +9,8 @@ from pathlib import Path
 from takt.rpc.lifecycle import Announcement
 
 ANY_PORT = "127.0.0.1:0"
+COORDINATOR = "coordinator"
+"""Name of the coordinator among the services."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ def coordinator(
     """Return the coordinator; an ``embedded`` one serves one `takt run` only."""
     flags = (*(["--strict"] if strict else []), *(["--embedded"] if embedded else []))
     options = ("--state-dir", os.fspath(state_dir), "--data-service", data_service_address, *flags)
-    return ServiceCommand(name="coordinator", module="coordinator", listen=listen, options=options)
+    return ServiceCommand(name=COORDINATOR, module="coordinator", listen=listen, options=options)
 
 
 def agent(*, slot: int, state_dir: Path, coordinator_address: str) -> ServiceCommand:

@@ -100,16 +100,26 @@ class Supervisor:
         """
         self._descendants |= self._find_descendants([service for group in self._groups for service in group])
         while self._groups:
-            group = self._groups.pop()
-            for service in group:
-                service.child.terminate()
-            deadline = time.monotonic() + grace_seconds
-            while any(s.child.exit_code() is None for s in group) and time.monotonic() < deadline and not should_kill():
-                self._pause(_TICK_SECONDS)
-            for service in group:
-                service.child.kill()
-                service.child.close()
+            self._end(self._groups.pop(), grace_seconds, should_kill)
         processes.kill(self._descendants)
+
+    def stop_before_others(self, name: str, *, grace_seconds: float, should_kill: Callable[[], bool]) -> None:
+        """Stop the service of that name, should it have been started, while the others still serve it."""
+        self._descendants |= self._find_descendants([service for group in self._groups for service in group])
+        for group in self._groups:
+            own = [service for service in group if service.command.name == name]
+            self._end(own, grace_seconds, should_kill)
+            group[:] = [service for service in group if service not in own]
+
+    def _end(self, services: Sequence[_Service], grace_seconds: float, should_kill: Callable[[], bool]) -> None:
+        for service in services:
+            service.child.terminate()
+        deadline = time.monotonic() + grace_seconds
+        while any(s.child.exit_code() is None for s in services) and time.monotonic() < deadline and not should_kill():
+            self._pause(_TICK_SECONDS)
+        for service in services:
+            service.child.kill()
+            service.child.close()
 
     def _spawn(self, command: ServiceCommand) -> Child:
         log = self.log_dir / f"{command.name}.log"

@@ -174,6 +174,18 @@ def test_stop_ends_the_last_started_first(supervisor: Supervisor) -> None:
     assert not listens(first.address)
 
 
+def test_stop_before_others_ends_one_service_and_leaves_the_rest(supervisor: Supervisor) -> None:
+    first, second = supervisor.start([fake(name="first"), fake(name="second")])
+    (third,) = supervisor.start([fake(name="third")])
+    supervisor.stop_before_others("second", grace_seconds=5, should_kill=lambda: False)
+    assert not listens(second.address)
+    assert listens(first.address)
+    assert listens(third.address)
+    assert len(children()) == 2
+    supervisor.stop(grace_seconds=5, should_kill=lambda: False)
+    assert not children()
+
+
 def test_stop_ends_a_grandchild_whose_parent_was_killed_before(supervisor: Supervisor) -> None:
     supervisor.start([fake("--grandchild")])
     supervisor.tend()

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from takt.rpc.address import parse_listen
 
+from coordinator.cli import services
 from coordinator.cli.console import print_line, print_remark
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.interrupts import Interrupts
@@ -23,8 +24,10 @@ Listen = Annotated[
     ),
 ]
 TEND_SECONDS = 0.25
-STOP_SECONDS = 3.0
-"""What each of agents, coordinator and data service gets to stop in good order."""
+COORDINATOR_STOP_SECONDS = 5.0
+"""What the coordinator gets to stop: it gives its jobs 3 s to reach a step boundary, then ends them."""
+STOP_SECONDS = 2.0
+"""What agents and data service, which have nothing to do by then, get each; all is gone within ten seconds."""
 
 
 def command(
@@ -53,5 +56,11 @@ def command(
         except StartInterruptedError as error:
             print_remark(str(error))
         finally:
+            # First, while its jobs have workers and rows: they are then cancelled, and no worker is blamed for its end.
+            supervisor.stop_before_others(
+                services.COORDINATOR,
+                grace_seconds=COORDINATOR_STOP_SECONDS,
+                should_kill=lambda: interrupts.count > 1,
+            )
             supervisor.stop(grace_seconds=STOP_SECONDS, should_kill=lambda: interrupts.count > 1)
     return ExitCode.SUCCESS
