@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.services.job_files import write_job
+from tests.integration.services.programs import takt
 from tests.integration.services.standing import Standing, lines_of, takt_up
 from tests.integration.services.waiting import wait_until
 
@@ -110,3 +111,14 @@ def test_killed_coordinator_fails_the_job_and_comes_back(pair: Standing, tmp_pat
     assert "its coordinator ended at step 1" in status["reason"]
     # What was queued is still there, and runs when the agents are back.
     assert pair.end_of("waits", limit_seconds=END_SECONDS)["state"] == "SUCCEEDED"
+
+
+def test_ctrl_c_of_up_ends_a_job_that_stands_still(tmp_path: Path) -> None:
+    """That everything is gone within 10 seconds, and ports are free, is held by ``takt_up`` itself."""
+    with takt_up(tmp_path, num_workers=1) as standing:
+        standing.faults.ask("interrupted", "hold", stage=0, step=2)
+        standing.submit(write_job(tmp_path / "job.yaml", {"parallel.pp": 1}), "interrupted")
+        standing.faults.reached("interrupted")
+    status = takt("status", "interrupted", "--state-dir", standing.state_dir, "--output", "json").document
+    assert (status["state"], status["step"]) == ("CANCELLED", 1)
+    assert "the coordinator was stopped" in status["reason"]
