@@ -1,7 +1,10 @@
 """Ports that are taken, and services that start in any order."""
 
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,3 +125,35 @@ def test_h105_agent_without_a_coordinator_gives_up_naming_it(tmp_path: Path, add
     assert finished.seconds > 2
     assert address in finished.err
     assert "Traceback" not in finished.err
+
+
+def test_h105_agent_waits_until_the_name_of_its_coordinator_resolves(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-Ur", "--mount", "true"], check=False).returncode:
+        pytest.skip("no user and mount namespaces here")
+    hosts = tmp_path / "hosts"  # the agent's /etc/hosts, as a cluster's name service would be
+    hosts.write_text("127.0.0.1 localhost\n")
+    where = ("--listen", "127.0.0.1:0", "--metrics-port", 0, "--state-dir", tmp_path / "state")
+    with start_service("coordinator", *where) as coordinator:
+        announced = parse_announcement(coordinator.next_line())
+        assert announced is not None
+        address = str(announced.address)
+        named = f"takt-late.test:{address.rpartition(':')[2]}"
+        options = agent(tmp_path / "state", named, "--metrics-port", 0, "--wait-seconds", 60)
+        mounted = [unshare, "-Ur", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', hosts]
+
+        def slots() -> int:
+            with connect(address) as client:
+                return len(client.workers())
+
+        with Program([*mounted, sys.executable, "-m", "stage_worker", *options]) as waiting:
+            assert parse_announcement(waiting.next_line()) is not None
+            assert slots() == 0
+            hosts.write_text("127.0.0.1 localhost takt-late.test\n")
+            wait_until("the agent has joined", lambda: slots() == 1, limit_seconds=40)
+            waiting.signal(signal.SIGTERM)
+            finished = waiting.end(limit_seconds=10)
+        assert finished.code == 0, finished.err
+        assert "coordinator does not answer yet" in finished.err
+        coordinator.signal(signal.SIGTERM)
+        assert coordinator.end(limit_seconds=10).code == 0
