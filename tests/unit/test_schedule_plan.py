@@ -81,3 +81,12 @@ def test_make_plan_of_eight_workers_and_64_microbatches_takes_under_a_second() -
     started = time.process_time()
     make_plan("1f1b", num_workers=8, num_microbatches=64)
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 4])
+@pytest.mark.parametrize("schedule", list(Schedule))
+def test_h65_plan_of_one_stage_moves_nothing(schedule: Schedule, num_microbatches: int) -> None:
+    plan = make_plan(schedule, num_workers=1, num_microbatches=num_microbatches)
+    ((*compute, reduce, step),) = plan.workers
+    assert sorted(map(str, compute)) == sorted(f"0{op}{m}" for op in "FB" for m in range(num_microbatches))
+    assert [str(reduce), str(step)] == ["REDUCE", "STEP"]

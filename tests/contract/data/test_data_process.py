@@ -89,7 +89,7 @@ def test_service_killed_and_started_again_serves_the_same_bytes(state: Path) -> 
 
 
 @pytest.mark.timeout(180)
-def test_service_20_starts_in_a_row_tokenise_without_a_hang_or_a_fork(state: Path) -> None:
+def test_h90_service_20_starts_in_a_row_tokenise_without_a_hang_or_a_fork(state: Path) -> None:
     for _ in range(20):
         with running(state) as (process, announced):
             assert len(read_bytes(announced.address, "demo", 1)) == 8

@@ -48,6 +48,11 @@ class Layouts:
         assert status["state"] == "SUCCEEDED", status["reason"]
         return [{**step, "seconds": None} for step in lines_of(self._up.folder(job) / "steps.jsonl")]
 
+    def workers(self, job: str) -> list[dict[str, Any]]:
+        """Return what the status of an ended job tells of its workers."""
+        workers: list[dict[str, Any]] = self._up.end_of(job, limit_seconds=END_SECONDS)["workers"]
+        return workers
+
     def weights(self, job: str) -> dict[str, Any]:
         return exported(job, state_dir=self._up.state_dir, out=self._folder / job)
 
@@ -63,7 +68,7 @@ def test_pp_1_and_4_give_the_bits_of_pp_2_with_dropout(layouts: Layouts, trained
         assert_same_bits(layouts.weights(job), expected)
 
 
-def test_replicas_give_the_numbers_of_one(layouts: Layouts) -> None:
+def test_h65_replicas_of_one_stage_give_the_numbers_of_one(layouts: Layouts) -> None:
     layouts.submit("one", WITHOUT_DROPOUT)
     layouts.submit("replicated", WITHOUT_DROPOUT | {"parallel.dp": 2})
     expected, found = layouts.steps("one"), layouts.steps("replicated")
@@ -74,4 +79,10 @@ def test_replicas_give_the_numbers_of_one(layouts: Layouts) -> None:
         assert step["loss"] == pytest.approx(reference["loss"], abs=1e-6)
         assert step["grad_norm"] == pytest.approx(reference["grad_norm"], rel=1e-5)
         assert step["learning_rate"] == reference["learning_rate"]
-    assert difference(layouts.weights("replicated"), layouts.weights("one")) <= 1e-6
+    one = layouts.weights("one")
+    assert difference(layouts.weights("replicated"), one) <= 1e-6
+    num_parameters = sum(tensor.numel() for tensor in one.values())
+    for job, dp_ranks in (("one", [0]), ("replicated", [0, 1])):
+        workers = layouts.workers(job)
+        assert [(worker["dp_rank"], worker["stages"]) for worker in workers] == [(rank, [0]) for rank in dp_ranks]
+        assert {worker["parameters"] for worker in workers} == {num_parameters}
