@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ from tests.integration.services.waiting import wait_until
 
 UP_SECONDS = 40.0
 FREE_SECONDS = 15.0
+ORPHAN_SECONDS = 5.0
 FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
 class Standing:
     """A coordinator, a data service and some agents, as ``takt up`` started them."""
 
-    def __init__(self, command: Program, *, state_dir: Path, faults: Faults) -> None:
-        """Wait until ``command`` says where they are."""
+    def __init__(self, command: Program, *, num_services: int, state_dir: Path, faults: Faults) -> None:
+        """Wait until ``command`` and each of its services say where they are."""
         self.command = command
         self.state_dir = state_dir
         self.faults = faults
@@ -40,7 +42,7 @@ class Standing:
                 for line in log.read_text().splitlines()
                 if (announcement := parse_announcement(line)) is not None
             }
-            return found or None
+            return found if len(found) == num_services else None
 
         self.services = wait_until("all services are ready", announced, limit_seconds=UP_SECONDS)
         """What each service announced, by name: data-service, coordinator, agent-0, ..."""
@@ -128,7 +130,7 @@ class Standing:
     def assert_clean(self, *jobs: str) -> None:
         """Hold that no slot is taken, and no executor, and no series of ``jobs`` is left.
 
-        Only the end of processes that have been killed is waited for.
+        Only the end of processes that have been killed, or have lost their agent, is waited for.
         """
 
         def all_free() -> bool:
@@ -137,7 +139,8 @@ class Standing:
         wait_until("all slots are free", all_free, limit_seconds=FREE_SECONDS)
         for job in jobs:
             for worker in self.look_at(job)["workers"]:
-                assert not Path(f"/proc/{worker['pid']}").exists(), f"executor {worker} of job {job} is left"
+                ended = partial(has_ended_process, worker["pid"])
+                wait_until(f"the end of executor {worker} of job {job}", ended, limit_seconds=ORPHAN_SECONDS)
             for address in self.metrics_addresses.values():
                 assert of_run(samples(address), job) == []
 
@@ -150,8 +153,7 @@ def takt_up(
     state_dir, faults = folder / "state", Faults(folder / "faults")
     options = ("--workers", num_workers, "--listen", listen, "--state-dir", state_dir)
     with start_takt("up", *options, env={**faults.environment, **(env or {})}) as command:
-        standing = Standing(command, state_dir=state_dir, faults=faults)
-        assert len(standing.services) == num_workers + 2
+        standing = Standing(command, num_services=num_workers + 2, state_dir=state_dir, faults=faults)
         yield standing
         command.interrupt()
         finished = command.end(limit_seconds=10)
@@ -166,6 +168,15 @@ def children(pid: int) -> list[int]:
     return [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]
+
+
+def has_ended_process(pid: int) -> bool:
+    """Whether a process is gone, or dead and not yet reaped: an orphan is reaped by process 1, in its own time."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
 
 
 def listens(address: str) -> bool:
