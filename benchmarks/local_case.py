@@ -137,6 +137,8 @@ def batch_of(case: LocalCase, lengths: Sequence[int], rows: Sequence[int], *, ph
 _OPS = {
     PlanOp.FORWARD: Op.FORWARD,
     PlanOp.BACKWARD: Op.BACKWARD,
+    PlanOp.INPUT_GRADIENT: Op.INPUT_GRADIENT,
+    PlanOp.WEIGHT_GRADIENT: Op.WEIGHT_GRADIENT,
     PlanOp.SEND_ACTIVATION: Op.SEND_ACTIVATION,
     PlanOp.RECV_ACTIVATION: Op.RECV_ACTIVATION,
     PlanOp.SEND_GRADIENT: Op.SEND_GRADIENT,

@@ -3,13 +3,24 @@
 from takt.v1 import workers_pb2 as pb
 
 from coordinator.planning import JobPlan
+from coordinator.schedule.actions import Action, Op
 from coordinator.spec import to_json
 
 
 def assignment_of(plan: JobPlan, *, job: str, attempt: int, worker: int, data_service: str) -> pb.Assignment:
     """Return one worker's place in an attempt, with all that it needs to load its layers."""
+    splitting = {
+        instruction.stage
+        for instruction in plan.train.workers[plan.topology.coordinates(worker).pp_rank]
+        if isinstance(instruction, Action) and instruction.op is Op.INPUT_GRADIENT
+    }
     slices = [
-        pb.StageSlice(stage=part.stage, first_layer=part.first_layer, num_layers=part.num_layers)
+        pb.StageSlice(
+            stage=part.stage,
+            first_layer=part.first_layer,
+            num_layers=part.num_layers,
+            splits_backward=part.stage in splitting,
+        )
         for part in plan.slices_of(worker)
     ]
     return pb.Assignment(
@@ -26,4 +37,5 @@ def assignment_of(plan: JobPlan, *, job: str, attempt: int, worker: int, data_se
         labels=plan.data.labels,
         pad_token_id=plan.data.pad_token_id,
         vocabulary_size=plan.data.vocabulary_size,
+        pp_rank_by_stage=plan.train.placement.worker_by_stage,
     )

@@ -13,6 +13,8 @@ from coordinator.schedule.plan import Plan
 _OPS = {
     Op.FORWARD: commands_pb2.OP_FORWARD,
     Op.BACKWARD: commands_pb2.OP_BACKWARD,
+    Op.INPUT_GRADIENT: commands_pb2.OP_INPUT_GRADIENT,
+    Op.WEIGHT_GRADIENT: commands_pb2.OP_WEIGHT_GRADIENT,
     Op.SEND_ACTIVATION: commands_pb2.OP_SEND_ACTIVATION,
     Op.RECV_ACTIVATION: commands_pb2.OP_RECV_ACTIVATION,
     Op.SEND_GRADIENT: commands_pb2.OP_SEND_GRADIENT,

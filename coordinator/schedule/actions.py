@@ -14,6 +14,11 @@ class Op(enum.StrEnum):
 
     FORWARD = "F"
     BACKWARD = "B"
+    """Whole backward: input gradient and weight gradient."""
+    INPUT_GRADIENT = "I"
+    """The input's gradient, and the weight gradients that cannot wait."""
+    WEIGHT_GRADIENT = "W"
+    """The weight gradients that ``I`` left."""
     SEND_ACTIVATION = "SEND_F"
     RECV_ACTIVATION = "RECV_F"
     SEND_GRADIENT = "SEND_B"
@@ -32,7 +37,7 @@ class Op(enum.StrEnum):
         return self in TRANSFERS
 
 
-COMPUTE = frozenset({Op.FORWARD, Op.BACKWARD})
+COMPUTE = frozenset({Op.FORWARD, Op.BACKWARD, Op.INPUT_GRADIENT, Op.WEIGHT_GRADIENT})
 TRANSFERS = frozenset({Op.SEND_ACTIVATION, Op.RECV_ACTIVATION, Op.SEND_GRADIENT, Op.RECV_GRADIENT})
 
 
@@ -79,7 +84,7 @@ def ascending(op: Op, stage: int, *, num_microbatches: int) -> tuple[Action, ...
     return tuple(Action(stage, op, microbatch) for microbatch in range(num_microbatches))
 
 
-_ACTION = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|F|B)(\d+)")
+_ACTION = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|F|B|I|W)(\d+)")
 
 
 def parse(text: str) -> Instruction:

@@ -80,12 +80,16 @@ def channel_of(transfer: Action, placement: Placement) -> Channel:
 
 def receive_of(compute: Action, placement: Placement) -> Action | None:
     """Return the receive that ``compute`` waits for; ``None`` where its input is on its worker already."""
+    if compute.op is Op.WEIGHT_GRADIENT:
+        return None
     op = Op.RECV_ACTIVATION if compute.op is Op.FORWARD else Op.RECV_GRADIENT
     return _across_workers(Action(compute.stage, op, compute.microbatch), placement)
 
 
 def send_of(compute: Action, placement: Placement) -> Action | None:
     """Return the send of what ``compute`` yields; ``None`` where it stays on its worker."""
+    if compute.op is Op.WEIGHT_GRADIENT:
+        return None
     op = Op.SEND_ACTIVATION if compute.op is Op.FORWARD else Op.SEND_GRADIENT
     return _across_workers(Action(compute.stage, op, compute.microbatch), placement)
 

@@ -10,7 +10,7 @@ from coordinator.schedule.gpipe import order_gpipe
 from coordinator.schedule.lowering import STEP_END, lower
 from coordinator.schedule.naive import order_naive
 from coordinator.schedule.one_f_one_b import in_flight_1f1b, order_1f1b
-from coordinator.schedule.placement import Placement
+from coordinator.schedule.placement import Placement, looping
 from coordinator.schedule.rules import Claim
 
 
@@ -86,7 +86,7 @@ def make_plan(
     except ValueError:
         built = ", ".join(Schedule)
         raise PlanError(f"schedule {schedule_name!r} is not built; choose one of: {built}") from None
-    placement = Placement(num_workers=num_workers, num_chunks=num_chunks)
+    placement = looping(num_workers, num_chunks)
     if num_chunks != 1:
         raise PlanError(f"num_chunks is {num_chunks}, but schedule {schedule} runs one chunk per worker; use 1")
     stages = range(placement.num_stages)
@@ -119,7 +119,7 @@ def make_forward_plan(*, num_workers: int, num_chunks: int = 1, num_microbatches
     Raises:
         PlanError: A count is below 1.
     """
-    placement = Placement(num_workers=num_workers, num_chunks=num_chunks)
+    placement = looping(num_workers, num_chunks)
     orders = [
         [
             action

@@ -18,13 +18,22 @@ class Costs:
     """
 
     forward: float = 1.0
-    backward: float = 2.0
-    """Input gradient and weight gradient together."""
+    input_gradient: float = 1.0
+    weight_gradient: float = 1.0
     comm: float = 0.0
     """One way between two workers; messages on their way do not hold each other up."""
 
+    @property
+    def backward(self) -> float:
+        """A whole backward."""
+        return self.input_gradient + self.weight_gradient
+
     def __post_init__(self) -> None:
-        for name, cost in (("forward", self.forward), ("backward", self.backward)):
+        for name, cost in (
+            ("forward", self.forward),
+            ("input_gradient", self.input_gradient),
+            ("weight_gradient", self.weight_gradient),
+        ):
             if not (math.isfinite(cost) and cost > 0):
                 raise PlanError(f"cost {name} is {cost}, need a finite number above 0")
         if not (math.isfinite(self.comm) and self.comm >= 0):
@@ -59,7 +68,12 @@ def simulate(plan: Plan, costs: Costs | None = None) -> Timeline:
     scaled = execute(
         plan.workers,
         placement=plan.placement,
-        durations={Op.FORWARD: costs.forward, Op.BACKWARD: costs.backward},
+        durations={
+            Op.FORWARD: costs.forward,
+            Op.BACKWARD: costs.backward,
+            Op.INPUT_GRADIENT: costs.input_gradient,
+            Op.WEIGHT_GRADIENT: costs.weight_gradient,
+        },
         latency=costs.comm * chunks,
     )
     workers = tuple(tuple(Span(s.start / chunks, s.end / chunks, s.action) for s in spans) for spans in scaled)

@@ -9,6 +9,8 @@ class Op(enum.Enum):
 
     FORWARD = enum.auto()
     BACKWARD = enum.auto()
+    INPUT_GRADIENT = enum.auto()
+    WEIGHT_GRADIENT = enum.auto()
     SEND_ACTIVATION = enum.auto()
     RECV_ACTIVATION = enum.auto()
     SEND_GRADIENT = enum.auto()
@@ -21,7 +23,7 @@ class Op(enum.Enum):
     @property
     def is_compute(self) -> bool:
         """Whether the command runs layers on one microbatch."""
-        return self in (Op.FORWARD, Op.BACKWARD)
+        return self in (Op.FORWARD, Op.BACKWARD, Op.INPUT_GRADIENT, Op.WEIGHT_GRADIENT)
 
     @property
     def is_transfer(self) -> bool:

@@ -22,16 +22,23 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 )
 def test_draw_of_three_stages_and_four_microbatches_is_the_figure(schedule: str, backward: float, figure: str) -> None:
     plan = make_plan(schedule, num_workers=3, num_microbatches=4)
-    assert draw(simulate(plan, Costs(backward=backward))) == (GOLDEN / figure).read_text()
+    assert (
+        draw(simulate(plan, Costs(input_gradient=backward / 2, weight_gradient=backward / 2)))
+        == (GOLDEN / figure).read_text()
+    )
 
 
 def test_draw_of_a_half_unit_latency_gives_each_action_two_columns() -> None:
-    timeline = simulate(make_plan("gpipe", num_workers=2, num_microbatches=2), Costs(backward=1, comm=0.5))
+    timeline = simulate(
+        make_plan("gpipe", num_workers=2, num_microbatches=2), Costs(input_gradient=0.5, weight_gradient=0.5, comm=0.5)
+    )
     assert draw(timeline) == ("stage 0 | F0- F1- . . . . . . B0- B1-\nstage 1 | . . . F0- F1- B0- B1- . . .\n")
 
 
 def test_draw_of_times_without_a_common_column_keeps_every_action() -> None:
-    timeline = simulate(make_plan("1f1b", num_workers=3, num_microbatches=11), Costs(backward=1.37, comm=0.113))
+    timeline = simulate(
+        make_plan("1f1b", num_workers=3, num_microbatches=11), Costs(input_gradient=1, weight_gradient=0.37, comm=0.113)
+    )
     for row, spans in zip(draw(timeline).splitlines(), timeline.workers, strict=True):
         drawn = [cell for cell in row.split("|")[1].replace("-", " ").split() if cell != "."]
         assert drawn == [f"{span.action.op}{span.action.microbatch}" for span in spans]

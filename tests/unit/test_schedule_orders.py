@@ -6,7 +6,7 @@ from coordinator.schedule.actions import Action, PlanError
 from coordinator.schedule.gpipe import order_gpipe
 from coordinator.schedule.naive import order_naive
 from coordinator.schedule.one_f_one_b import in_flight_1f1b, order_1f1b
-from coordinator.schedule.placement import Placement
+from coordinator.schedule.placement import looping
 
 
 def written(order: tuple[Action, ...]) -> str:
@@ -50,14 +50,14 @@ def test_1f1b_order_of_a_stage_that_is_not_there_is_refused(stage: int) -> None:
 
 
 def test_placement_with_two_chunks_loops_over_the_workers() -> None:
-    placement = Placement(num_workers=3, num_chunks=2)
+    placement = looping(3, 2)
     assert placement.num_stages == 6
     assert [placement.worker_of(stage) for stage in range(6)] == [0, 1, 2, 0, 1, 2]
     assert [placement.stages_of(worker) for worker in range(3)] == [(0, 3), (1, 4), (2, 5)]
 
 
 def test_placement_asked_for_what_is_not_there_is_refused() -> None:
-    placement = Placement(num_workers=2)
+    placement = looping(2)
     with pytest.raises(PlanError, match=r"stage 2 is outside \[0, 2\)"):
         placement.worker_of(2)
     with pytest.raises(PlanError, match=r"worker -1 is outside \[0, 2\)"):
@@ -69,4 +69,4 @@ def test_placement_asked_for_what_is_not_there_is_refused() -> None:
 )
 def test_placement_of_nothing_is_refused(num_workers: int, num_chunks: int, message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        Placement(num_workers=num_workers, num_chunks=num_chunks)
+        looping(num_workers, num_chunks)

@@ -9,11 +9,11 @@ import pytest
 from coordinator.schedule.actions import Action, Op, PlanError
 from coordinator.schedule.execute import DeadlockError, execute
 from coordinator.schedule.lowering import STEP_END, lower
-from coordinator.schedule.placement import Placement
+from coordinator.schedule.placement import looping
 from coordinator.schedule.plan import Plan, Schedule, make_forward_plan, make_plan
 from coordinator.schedule.simulate import Costs, Timeline, simulate
 
-COSTS = [Costs(), Costs(forward=3, backward=2), Costs(forward=0.75, backward=1.625)]
+COSTS = [Costs(), Costs(forward=3), Costs(forward=0.75, weight_gradient=0.625)]
 
 made = functools.cache(make_plan)
 
@@ -70,7 +70,7 @@ def test_simulate_with_latency_gives_the_closed_forms(schedule: Schedule, comm: 
     for p, m in sizes():
         if p == 1 or (schedule is Schedule.ONE_F_ONE_B and m % p):
             continue  # the form for 1f1b is for whole multiples of p
-        for costs in (Costs(comm=comm), Costs(forward=3, backward=2, comm=comm)):
+        for costs in (Costs(comm=comm), Costs(forward=3, comm=comm)):
             both = costs.forward + costs.backward
             expected = {
                 Schedule.NAIVE: m * (p * both + 2 * (p - 1) * comm),
@@ -126,7 +126,7 @@ def interleaved_order(worker: int, *, p: int, v: int, m: int) -> list[Action]:
 def test_simulate_of_chunks_gives_the_reference_numbers_of_interleaving(
     v: int, makespan: float, bubble: float, alive: tuple[float, ...]
 ) -> None:
-    placement = Placement(num_workers=4, num_chunks=v)
+    placement = looping(4, v)
     orders = [interleaved_order(worker, p=4, v=v, m=8) for worker in range(4)]
     plan = Plan(
         schedule="by hand",
@@ -144,7 +144,7 @@ def test_simulate_of_chunks_gives_the_reference_numbers_of_interleaving(
 
 
 def test_execute_of_lists_that_wait_for_each_other_names_where() -> None:
-    placement = Placement(num_workers=2)
+    placement = looping(2)
     forward, backward = Action(0, Op.FORWARD, 0), Action(0, Op.BACKWARD, 0)
     workers = [lower([forward, backward], placement=placement), ()]
     with pytest.raises(DeadlockError) as error:
@@ -156,8 +156,8 @@ def test_execute_of_lists_that_wait_for_each_other_names_where() -> None:
     ("wrong", "message"),
     [
         ({"forward": 0}, "cost forward is 0, need a finite number above 0"),
-        ({"backward": -1}, "cost backward is -1, need a finite number above 0"),
-        ({"backward": float("nan")}, "cost backward is nan, need a finite number above 0"),
+        ({"input_gradient": -1}, "cost input_gradient is -1, need a finite number above 0"),
+        ({"weight_gradient": float("nan")}, "cost weight_gradient is nan, need a finite number above 0"),
         ({"comm": -0.5}, "cost comm is -0.5, need a finite number, at least 0"),
         ({"comm": float("inf")}, "cost comm is inf, need a finite number, at least 0"),
     ],

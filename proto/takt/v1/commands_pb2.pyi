@@ -13,6 +13,8 @@ class Op(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OP_UNSPECIFIED: _ClassVar[Op]
     OP_FORWARD: _ClassVar[Op]
     OP_BACKWARD: _ClassVar[Op]
+    OP_INPUT_GRADIENT: _ClassVar[Op]
+    OP_WEIGHT_GRADIENT: _ClassVar[Op]
     OP_SEND_ACTIVATION: _ClassVar[Op]
     OP_RECV_ACTIVATION: _ClassVar[Op]
     OP_SEND_GRADIENT: _ClassVar[Op]
@@ -24,6 +26,8 @@ class Op(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 OP_UNSPECIFIED: Op
 OP_FORWARD: Op
 OP_BACKWARD: Op
+OP_INPUT_GRADIENT: Op
+OP_WEIGHT_GRADIENT: Op
 OP_SEND_ACTIVATION: Op
 OP_RECV_ACTIVATION: Op
 OP_SEND_GRADIENT: Op

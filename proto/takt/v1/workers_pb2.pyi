@@ -82,7 +82,7 @@ class Heartbeat(_message.Message):
     def __init__(self, job: _Optional[str] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size")
+    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size", "pp_rank_by_stage")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class Assignment(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     PAD_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PP_RANK_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: int
@@ -109,17 +110,20 @@ class Assignment(_message.Message):
     labels: _containers.RepeatedScalarFieldContainer[str]
     pad_token_id: int
     vocabulary_size: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ...) -> None: ...
+    pp_rank_by_stage: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pp_rank_by_stage: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StageSlice(_message.Message):
-    __slots__ = ("stage", "first_layer", "num_layers")
+    __slots__ = ("stage", "first_layer", "num_layers", "splits_backward")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_BACKWARD_FIELD_NUMBER: _ClassVar[int]
     stage: int
     first_layer: int
     num_layers: int
-    def __init__(self, stage: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ...) -> None: ...
+    splits_backward: bool
+    def __init__(self, stage: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., splits_backward: bool = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("job", "attempt", "grace_seconds")
