@@ -1,8 +1,8 @@
 """Puts transfers and the step's end into a compute order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from coordinator.schedule.actions import Action, Barrier, Instruction, Op
+from coordinator.schedule.actions import COMPUTE, TRANSFERS, Action, Barrier, Instruction, Op
 from coordinator.schedule.channels import receive_of, send_of
 from coordinator.schedule.placement import Placement
 
@@ -10,16 +10,42 @@ STEP_END = (Barrier(Op.REDUCE), Barrier(Op.STEP))
 """How each worker's list ends where a step changes weights."""
 
 
-def lower(order: Sequence[Action], *, placement: Placement) -> tuple[Instruction, ...]:
-    """Return one worker's compute ``order`` with its receives and sends.
+def lower(instructions: Sequence[Instruction], *, placement: Placement) -> tuple[Instruction, ...]:
+    """Return one worker's list with the receives and sends that it lacks; what is there keeps its order.
 
     The receive of compute action k+1 stands before compute action k, so that the message travels
     while k runs; the send of k's result stands right behind k. Stages on one worker need no
-    transfer between them. Each channel is used in compute order at both ends; where two workers'
-    orders disagree, the checker refuses the plan.
+    transfer between them. In a list without transfers each channel is then used in compute order at
+    both ends; where two workers' orders disagree, the checker refuses the plan.
     """
-    receives = [receive_of(action, placement) for action in order]
-    lowered: list[Instruction | None] = [*receives[:1]]
-    for index, action in enumerate(order):
-        lowered += [*receives[index + 1 : index + 2], action, send_of(action, placement)]
+    computes = [i for i in instructions if isinstance(i, Action) and i.op in COMPUTE]
+    present = {i for i in instructions if i.op in TRANSFERS}
+    receives = _missing(receive_of, computes, present, placement)
+    sends = iter(_missing(send_of, computes, present, placement))
+    ahead = iter([*receives[1:], None])
+    lowered: list[Instruction | None] = []
+    for instruction in instructions:
+        if instruction.op not in COMPUTE:
+            lowered.append(instruction)
+            continue
+        lowered += receives[:1]
+        receives = []
+        lowered += (next(ahead), instruction, next(sends))
     return tuple(instruction for instruction in lowered if instruction is not None)
+
+
+def _missing(
+    transfer_of: Callable[[Action, Placement], Action | None],
+    computes: Sequence[Action],
+    present: set[Instruction],
+    placement: Placement,
+) -> list[Action | None]:
+    """Return for each compute action its transfer, or ``None`` where it needs none or has it already."""
+    kinds = {(action.stage, action.op): action for action in computes if 0 <= action.stage < placement.num_stages}
+    ops = {kind: transfer.op for kind, action in kinds.items() if (transfer := transfer_of(action, placement))}
+    transfers: list[Action | None] = []
+    for stage, op, microbatch in ((action.stage, action.op, action.microbatch) for action in computes):
+        transfer_op = ops.get((stage, op))
+        transfer = None if transfer_op is None else Action(stage, transfer_op, microbatch)
+        transfers.append(None if transfer in present else transfer)
+    return transfers
