@@ -3,6 +3,7 @@
 import enum
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class PlanError(ValueError):
@@ -41,8 +42,7 @@ COMPUTE = frozenset({Op.FORWARD, Op.BACKWARD, Op.INPUT_GRADIENT, Op.WEIGHT_GRADI
 TRANSFERS = frozenset({Op.SEND_ACTIVATION, Op.RECV_ACTIVATION, Op.SEND_GRADIENT, Op.RECV_GRADIENT})
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):  # a tuple, because a large plan has millions of them
     """One op of one microbatch on one stage.
 
     ``2F0`` is stage 2, forward, microbatch 0. A transfer carries the stage of the
