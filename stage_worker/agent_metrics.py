@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from stage_worker.agent_state import Work
-from stage_worker.engine.ledger import BUSY_OPS, IDLE_REASONS
+from stage_worker.engine.ledger import busy_seconds, idle_seconds
 from stage_worker.record import OPS, RecordReader
 
 
@@ -46,31 +46,32 @@ class ExecutorCollector(Collector):
         now = self._clock()
         seconds = snapshot.seconds(now)
         run, worker, dp_rank = work.job, str(work.worker), str(work.dp_rank)
-        stage = str(work.stages[0])  # one stage a worker, as long as a worker has one chunk
+        of_stage = ["run", "stage", "worker", "dp_rank"]
 
-        busy = CounterMetricFamily(
-            "takt_stage_busy_seconds", "Time spent computing.", labels=["run", "stage", "worker", "dp_rank", "op"]
-        )
-        for activity, busy_op in BUSY_OPS.items():
-            busy.add_metric([run, stage, worker, dp_rank, busy_op], seconds[activity])
+        busy = CounterMetricFamily("takt_stage_busy_seconds", "Time spent computing.", labels=[*of_stage, "op"])
+        for (stage, busy_op), passed in busy_seconds(seconds, stages=work.stages).items():
+            busy.add_metric([run, str(stage), worker, dp_rank, busy_op], passed)
         yield busy
 
         idle = CounterMetricFamily(
             "takt_worker_idle_seconds", "Time spent not computing.", labels=["run", "worker", "dp_rank", "reason"]
         )
-        for reason in dict.fromkeys(IDLE_REASONS.values()):
-            total = sum(seconds[activity] for activity, its in IDLE_REASONS.items() if its == reason)
-            idle.add_metric([run, worker, dp_rank, reason], total)
+        for reason, passed in idle_seconds(seconds).items():
+            idle.add_metric([run, worker, dp_rank, reason], passed)
         yield idle
 
-        of_stage = ["run", "stage", "worker", "dp_rank"]
         in_flight = GaugeMetricFamily(
             "takt_stage_in_flight_microbatches", "Microbatches between forward and backward.", labels=of_stage
         )
-        in_flight.add_metric([run, stage, worker, dp_rank], snapshot.in_flight)
+        for stage in work.stages:
+            in_flight.add_metric([run, str(stage), worker, dp_rank], snapshot.in_flight.get(stage, 0))
         yield in_flight
-        memory = GaugeMetricFamily("takt_stage_memory_peak_bytes", "Most memory held so far.", labels=of_stage)
-        memory.add_metric([run, stage, worker, dp_rank], snapshot.peak_bytes)
+        memory = GaugeMetricFamily(
+            "takt_stage_memory_peak_bytes",
+            "Most memory held so far by the worker, at the first of its stages.",
+            labels=of_stage,
+        )
+        memory.add_metric([run, str(work.stages[0]), worker, dp_rank], snapshot.peak_bytes)
         yield memory
 
         of_worker = ["run", "worker", "dp_rank"]

@@ -52,7 +52,8 @@ class Watch:
     def observe(self, snapshot: Snapshot, now: float) -> tuple["Watch", Finding | None]:
         """Return the watch after one more look, and what is wrong, if anything is."""
         gap = 0.0 if self.seen_at is None else min(now - self.seen_at, _LONGEST_GAP_SECONDS)
-        computing_since = snapshot.since if snapshot.activity.is_compute else None
+        activity, _ = snapshot.account
+        computing_since = snapshot.since if activity.is_compute else None
         watch = replace(
             self,
             seen_at=now,
@@ -77,9 +78,11 @@ class Watch:
                 "the process is stopped, or its interpreter is held",
             )
         if self.computing_seconds > self.step_timeout_seconds:
+            activity, stage = snapshot.account
+            of_stage = "" if stage is None else f" of stage {stage}"
             return Finding(
                 Verdict.STUCK,
-                f"the {snapshot.activity.name.lower()} after command {snapshot.seq} computed for "
+                f"the {activity.name.lower().replace('_', ' ')}{of_stage} after command {snapshot.seq} computed for "
                 f"{self.computing_seconds:.1f} s (limits.step_timeout_seconds is {self.step_timeout_seconds:g})",
             )
         return None

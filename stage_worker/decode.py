@@ -1,13 +1,13 @@
 """Between the wire's messages and the engine's values."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from takt.v1 import commands_pb2, data_pb2, workers_pb2
 
 from stage_worker.engine.batch_source import DataError
 from stage_worker.engine.commands import Command, Op, Phase, Shape, StepCommands, StepSetting
-from stage_worker.engine.ledger import BUSY_OPS, IDLE_REASONS, Activity
+from stage_worker.engine.ledger import Account, busy_seconds, idle_seconds
 from stage_worker.engine.result import RowOutput, StepResult
 from stage_worker.models.microbatch import Microbatch
 
@@ -95,13 +95,15 @@ def decode_microbatch(message: data_pb2.Microbatch, *, announced: Shape) -> Micr
     return Microbatch(tuple(message.row_ids), ids, types, mask, labels)
 
 
-def encode_report(result: StepResult, *, seconds: Sequence[float], stage: int) -> commands_pb2.StepReport:
+def encode_report(
+    result: StepResult, *, seconds: Mapping[Account, float], stages: Sequence[int]
+) -> commands_pb2.StepReport:
     """Return the report of a step.
 
     Args:
         result: what the engine says of it.
-        seconds: time in each activity since the last report.
-        stage: stage that the busy time is put down to.
+        seconds: time of each account since the last report.
+        stages: the worker's, ascending.
     """
     return commands_pb2.StepReport(
         phase=encode_phase(result.phase),
@@ -111,7 +113,7 @@ def encode_report(result: StepResult, *, seconds: Sequence[float], stage: int) -
         grad_norm=result.grad_norm,
         learning_rate=result.learning_rate,
         skipped=result.skipped,
-        times=list(_time_shares(seconds, stage)),
+        times=list(_time_shares(seconds, stages)),
         sent_bytes=result.sent_bytes,
         received_bytes=result.received_bytes,
         peak_in_flight=result.peak_in_flight,
@@ -137,9 +139,8 @@ def encode_rows(
         yield report
 
 
-def _time_shares(seconds: Sequence[float], stage: int) -> Iterator[commands_pb2.TimeShare]:
-    for activity, op in BUSY_OPS.items():
-        yield commands_pb2.TimeShare(activity=op, busy=True, stage=stage, seconds=seconds[activity])
-    for reason in dict.fromkeys(IDLE_REASONS.values()):
-        total = sum(seconds[activity] for activity in Activity if IDLE_REASONS.get(activity) == reason)
-        yield commands_pb2.TimeShare(activity=reason, busy=False, seconds=total)
+def _time_shares(seconds: Mapping[Account, float], stages: Sequence[int]) -> Iterator[commands_pb2.TimeShare]:
+    for (stage, op), passed in busy_seconds(seconds, stages=stages).items():
+        yield commands_pb2.TimeShare(activity=op, busy=True, stage=stage, seconds=passed)
+    for reason, passed in idle_seconds(seconds).items():
+        yield commands_pb2.TimeShare(activity=reason, busy=False, seconds=passed)

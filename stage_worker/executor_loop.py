@@ -52,7 +52,7 @@ class CommandLoop:
         self._ledger = ledger
         self._record = record
         self._checkpoints = checkpoints
-        self._stage = min(model.stages)  # the only one, as long as a worker has one chunk
+        self._stages = sorted(model.stages)
         self._reported = ledger.seconds()
         self._sent_bytes = self._received_bytes = 0
 
@@ -93,7 +93,7 @@ class CommandLoop:
 
     def _note(self, command: Command, seq: int) -> None:
         self._record.finish_command(command.op, seq)
-        self._record.set_in_flight(self._engine.in_flight)
+        self._record.set_in_flight({self._stages[0]: self._engine.in_flight})
 
     def _report(self, result: StepResult, *, split: str) -> None:
         self._sent_bytes += result.sent_bytes
@@ -102,11 +102,16 @@ class CommandLoop:
         for rows in encode_rows(result.rows, split=split, step=result.step):
             self._link.say(pb.ExecuteRequest(rows=rows))
         now = self._ledger.seconds()
-        passed = [new - old for new, old in zip(now, self._reported, strict=True)]
+        passed = {account: seconds - self._reported.get(account, 0.0) for account, seconds in now.items()}
         self._reported = now
-        self._link.say(pb.ExecuteRequest(step=encode_report(result, seconds=passed, stage=self._stage)))
+        self._link.say(pb.ExecuteRequest(step=encode_report(result, seconds=passed, stages=self._stages)))
         if result.phase is Phase.TRAIN:
-            log.info("step done", step=result.step, seconds=round(sum(passed), 4), learning_rate=result.learning_rate)
+            log.info(
+                "step done",
+                step=result.step,
+                seconds=round(sum(passed.values()), 4),
+                learning_rate=result.learning_rate,
+            )
 
     def _save(self, step: int) -> None:
         shards = write_shards(

@@ -46,7 +46,8 @@ class ExecutorRun:
         self._job = job
         self._record = record
         self._device = torch.device(config.device)
-        self._ledger = Ledger(cells=record.start(), on_switch=record.switch)
+        stages = [part.stage for part in job.slices]
+        self._ledger = Ledger(cells=record.start(stages=stages), on_switch=record.switch)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
         hello = pb.ExecutorHello(job=job.job, attempt=job.attempt, worker=job.place.worker, pid=os.getpid())
         self._link = CoordinatorLink(channel(config.coordinator), hello)

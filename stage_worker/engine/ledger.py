@@ -1,39 +1,51 @@
-"""Where a worker's time goes: every instant belongs to exactly one activity.
+"""Where a worker's time goes: every instant is put down to exactly one account.
 
-The engine enters activities; whoever owns the cells (a list in tests, memory
+The engine enters activities; whoever owns the cells (a dict in tests, memory
 shared with the agent in an executor) can read them at any time, also after the
-executor's death. Cell ``i`` holds the seconds of the i-th activity that ended.
+executor's death. A cell holds the seconds of one account that have ended.
 """
 
 import enum
 import time
-from collections.abc import Callable, Iterator, MutableSequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 
 
 class Activity(enum.IntEnum):
-    """What a worker does; the order is the order of the ledger's cells."""
+    """What a worker does; the order is the order of a record's cells."""
 
     FORWARD = 0
     BACKWARD = 1
-    STEP = 2
-    WAIT_ACTIVATION = 3
-    WAIT_GRADIENT = 4
-    WAIT_SEND = 5
-    WAIT_DATA = 6
-    WAIT_COMMAND = 7
-    REDUCE = 8
-    SAVE = 9
-    LOAD = 10
-    OTHER = 11
+    INPUT_GRADIENT = 2
+    WEIGHT_GRADIENT = 3
+    STEP = 4
+    WAIT_ACTIVATION = 5
+    WAIT_GRADIENT = 6
+    WAIT_SEND = 7
+    WAIT_DATA = 8
+    WAIT_COMMAND = 9
+    REDUCE = 10
+    SAVE = 11
+    LOAD = 12
+    OTHER = 13
 
     @property
     def is_compute(self) -> bool:
         """Whether the worker itself computes; only then can it be stuck."""
-        return self in (Activity.FORWARD, Activity.BACKWARD, Activity.STEP)
+        return self in BUSY_OPS
 
 
-BUSY_OPS = {Activity.FORWARD: "F", Activity.BACKWARD: "B", Activity.STEP: "step"}
+Account = tuple[Activity, int | None]
+"""What time is put down to: an activity, and the stage it is for; None where it is for the whole worker."""
+
+BUSY_OPS = {
+    Activity.FORWARD: "F",
+    Activity.BACKWARD: "B",
+    Activity.INPUT_GRADIENT: "I",
+    Activity.WEIGHT_GRADIENT: "W",
+    Activity.STEP: "step",
+}
 """Value of the metric label ``op`` of the busy activities."""
 
 IDLE_REASONS = {
@@ -51,48 +63,79 @@ IDLE_REASONS = {
 
 
 class Ledger:
-    """Assigns time to activities. One thread writes; busy plus idle is all time."""
+    """Puts time down to accounts. One thread writes; busy plus idle is all time."""
 
     def __init__(
         self,
         *,
-        cells: MutableSequence[float] | None = None,
-        on_switch: Callable[[Activity, float], None] | None = None,
+        cells: MutableMapping[Account, float] | None = None,
+        on_switch: Callable[[Account, float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start in ``OTHER``.
 
         Args:
-            cells: one cell an activity, in seconds; a new list where absent.
-            on_switch: told of each new activity and the time it began, in the clock's seconds.
+            cells: seconds by account, 0 for one that had none; a new dict where absent.
+            on_switch: told of each new account and the time it began, in the clock's seconds.
             clock: seconds.
         """
-        self._cells = cells if cells is not None else [0.0] * len(Activity)
+        self._cells = cells if cells is not None else defaultdict(float)
         self._on_switch = on_switch
         self._clock = clock
-        self._activity = Activity.OTHER
+        self._account: Account = (Activity.OTHER, None)
         self._since = clock()
 
-    def enter(self, activity: Activity) -> Activity:
-        """End the present activity, begin ``activity``, return the one that ended."""
-        now = self._clock()
-        ended = self._activity
-        self._cells[ended] += now - self._since
-        self._activity, self._since = activity, now
-        if self._on_switch is not None:
-            self._on_switch(activity, now)
-        return ended
+    def enter(self, activity: Activity, *, stage: int | None = None) -> Account:
+        """End what is done now, begin ``activity`` (of global stage ``stage``), return the account that ended."""
+        return self._switch((activity, stage))
 
     @contextmanager
-    def during(self, activity: Activity) -> Iterator[None]:
+    def during(self, activity: Activity, *, stage: int | None = None) -> Iterator[None]:
         """Enter ``activity`` for the block, then go back to what was before."""
-        before = self.enter(activity)
+        before = self.enter(activity, stage=stage)
         try:
             yield
         finally:
-            self.enter(before)
+            self._switch(before)
 
-    def seconds(self) -> list[float]:
-        """Return the seconds of each activity up to now."""
-        self.enter(self._activity)
-        return list(self._cells)
+    def seconds(self) -> dict[Account, float]:
+        """Return the seconds of each account up to now; one that had none may be missing."""
+        self._switch(self._account)
+        return dict(self._cells)
+
+    def _switch(self, account: Account) -> Account:
+        now = self._clock()
+        ended = self._account
+        self._cells[ended] += now - self._since
+        self._account, self._since = account, now
+        if self._on_switch is not None:
+            self._on_switch(account, now)
+        return ended
+
+
+def busy_seconds(seconds: Mapping[Account, float], *, stages: Sequence[int]) -> dict[tuple[int, str], float]:
+    """Return the computing seconds of each stage and op.
+
+    Args:
+        seconds: by account.
+        stages: the worker's, ascending; the first one also gets what is for the whole worker, such as ``step``.
+    """
+    busy = {
+        (stage, op): seconds.get((activity, stage), 0.0)
+        for stage in stages
+        for activity, op in BUSY_OPS.items()
+        if activity is not Activity.STEP
+    }
+    for activity, op in BUSY_OPS.items():
+        key = (stages[0], op)
+        busy[key] = busy.get(key, 0.0) + seconds.get((activity, None), 0.0)
+    return busy
+
+
+def idle_seconds(seconds: Mapping[Account, float]) -> dict[str, float]:
+    """Return the other seconds by the metric label ``reason``, of all reasons."""
+    idle = dict.fromkeys(IDLE_REASONS.values(), 0.0)
+    for (activity, _), passed in seconds.items():
+        if activity in IDLE_REASONS:
+            idle[IDLE_REASONS[activity]] += passed
+    return idle

@@ -80,7 +80,7 @@ def test_executor_whole_life(
 
     snapshot = executor.snapshot()
     now = time.monotonic()
-    assert sum(snapshot.seconds(now)) == pytest.approx(now - snapshot.started, rel=0.01)
+    assert sum(snapshot.seconds(now).values()) == pytest.approx(now - snapshot.started, rel=0.01)
 
     coordinator.command(commands(SAVE, first_seq=15, step=2))
     saved = coordinator.hear("saved")
@@ -95,7 +95,7 @@ def test_executor_whole_life(
     snapshot = executor.snapshot()  # outlives the process
     assert snapshot.seq == 16
     assert sum(snapshot.commands) == 16
-    assert snapshot.ended_seconds[Activity.FORWARD] > 0
+    assert snapshot.ended_seconds[Activity.FORWARD, 0] > 0
     assert [(request.split, request.step) for request in data_service.requests] == [
         ("train", 1),
         ("train", 2),

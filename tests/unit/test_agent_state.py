@@ -42,8 +42,10 @@ WORK = Work(
 BLANK = RecordReader(Record.create()).read()
 
 
-def snapshot(*, pulse: float = 0.0, activity: Activity = Activity.OTHER, since: float = 0.0) -> Snapshot:
-    return replace(BLANK, pulse=pulse, activity=activity, since=since)
+def snapshot(
+    *, pulse: float = 0.0, activity: Activity = Activity.OTHER, stage: int | None = None, since: float = 0.0
+) -> Snapshot:
+    return replace(BLANK, pulse=pulse, account=(activity, stage), since=since)
 
 
 class Story:
@@ -188,15 +190,26 @@ def test_executor_that_still_imports_has_longer_than_the_lease(running: Story) -
     assert ended(running.hear(Exited(-9))).cause is EndCause.SILENT
 
 
-def test_computation_over_the_step_timeout_is_stuck(running: Story) -> None:
+@pytest.mark.parametrize(
+    ("activity", "stage", "named"),
+    [
+        (Activity.BACKWARD, 4, "the backward of stage 4 after"),
+        (Activity.INPUT_GRADIENT, 1, "the input gradient of stage 1 after"),
+        (Activity.WEIGHT_GRADIENT, 0, "the weight gradient of stage 0 after"),
+        (Activity.STEP, None, "the step after"),
+    ],
+)
+def test_computation_over_the_step_timeout_is_stuck(
+    activity: Activity, stage: int | None, named: str, running: Story
+) -> None:
     said: list[Command] = []
     for beat in range(1, 130):  # the pulse goes on, the computation does not end
-        look = snapshot(pulse=float(beat), activity=Activity.BACKWARD, since=7.0)
+        look = snapshot(pulse=float(beat), activity=activity, stage=stage, since=7.0)
         said += running.hear(Ticked(look), after=0.5)
     assert said == [KillExecutor()]
     answer = ended(running.hear(Exited(-9)))
     assert answer.cause is EndCause.STUCK
-    assert "backward" in answer.message
+    assert named in answer.message
     assert "limits.step_timeout_seconds is 60" in answer.message
 
 

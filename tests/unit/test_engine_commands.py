@@ -126,7 +126,7 @@ def test_engine_ledger_assigns_every_instant_to_what_was_done() -> None:
     """The clock ticks once a look, so each activity's share is the number of times it was entered."""
     ticks = iter(range(1000))
     switches: list[Activity] = []
-    ledger = Ledger(clock=lambda: float(next(ticks)), on_switch=lambda activity, since: switches.append(activity))
+    ledger = Ledger(clock=lambda: float(next(ticks)), on_switch=lambda account, since: switches.append(account[0]))
     harness = Harness(stage=1, pp=2, transport=FakeTransport(arriving=torch.ones(2, 5, 16)), ledger=ledger)
     harness.run(
         command(Op.RECV_ACTIVATION, stage=1),
@@ -149,5 +149,5 @@ def test_engine_ledger_assigns_every_instant_to_what_was_done() -> None:
         Activity.WAIT_SEND,
     ]
     seconds = ledger.seconds()
-    assert sum(seconds) == next(ticks) - 1
-    assert seconds[Activity.FORWARD] == 2
+    assert sum(seconds.values()) == next(ticks) - 1
+    assert sum(passed for (activity, _), passed in seconds.items() if activity is Activity.FORWARD) == 2

@@ -4,7 +4,7 @@ import pytest
 
 from stage_worker.engine.commands import Op
 from stage_worker.engine.ledger import Activity, Ledger
-from stage_worker.record import OPS, Record, RecordReader, RecordWriter
+from stage_worker.record import MAX_STAGES, OPS, Record, RecordReader, RecordWriter
 
 
 class Clock:
@@ -25,15 +25,17 @@ def record() -> Record:
 def test_record_new_reads_as_nothing_done(record: Record) -> None:
     snapshot = RecordReader(record).read()
     assert (snapshot.pulse, snapshot.started, snapshot.seq, snapshot.loaded) == (0.0, 0.0, 0, False)
-    assert sum(snapshot.seconds(5.0)) == 0.0
+    assert sum(snapshot.seconds(5.0).values()) == 0.0
+    assert dict(snapshot.in_flight) == {}
 
 
 def test_record_second_mapping_of_the_descriptor_sees_the_writes(record: Record) -> None:
     clock = Clock()
     writer, reader = RecordWriter(record, clock=clock), RecordReader(Record(record.descriptor))
+    writer.start(stages=(3, 7))
     writer.beat(peak_bytes=2**40 + 1)
     writer.set_loaded()
-    writer.set_in_flight(3)
+    writer.set_in_flight({3: 2, 7: 1})
     writer.set_transferred(sent_bytes=10, received_bytes=20)
     clock.now = 1002.5
     writer.finish_command(Op.FORWARD, 7)
@@ -42,7 +44,7 @@ def test_record_second_mapping_of_the_descriptor_sees_the_writes(record: Record)
     assert snapshot.pulse == 1000.0
     assert snapshot.peak_bytes == 2**40 + 1
     assert snapshot.loaded
-    assert snapshot.in_flight == 3
+    assert snapshot.in_flight == {3: 2, 7: 1}
     assert (snapshot.sent_bytes, snapshot.received_bytes) == (10, 20)
     assert (snapshot.seq, snapshot.progressed) == (8, 1002.5)
     assert dict(zip(OPS, snapshot.commands, strict=True))[Op.FORWARD] == 2
@@ -52,35 +54,62 @@ def test_record_second_mapping_of_the_descriptor_sees_the_writes(record: Record)
 def test_record_with_a_ledger_accounts_for_every_second_up_to_now(record: Record) -> None:
     clock = Clock()
     writer, reader = RecordWriter(record, clock=clock), RecordReader(record)
-    ledger = Ledger(cells=writer.start(), on_switch=writer.switch, clock=clock)
+    ledger = Ledger(cells=writer.start(stages=(1, 6)), on_switch=writer.switch, clock=clock)
     clock.now += 2.0
-    ledger.enter(Activity.FORWARD)
-    clock.now += 3.0
+    with ledger.during(Activity.FORWARD, stage=1):
+        clock.now += 3.0
+    ledger.enter(Activity.FORWARD, stage=6)
+    clock.now += 7.0
     with ledger.during(Activity.WAIT_GRADIENT):
         clock.now += 4.0
     clock.now += 0.5
     snapshot = reader.read()
-    assert (snapshot.activity, snapshot.since) == (Activity.FORWARD, 1009.0)
+    assert (snapshot.account, snapshot.since) == ((Activity.FORWARD, 6), 1016.0)
     seconds = snapshot.seconds(clock.now)
-    assert seconds[Activity.OTHER] == pytest.approx(2.0)
-    assert seconds[Activity.FORWARD] == pytest.approx(3.5)
-    assert seconds[Activity.WAIT_GRADIENT] == pytest.approx(4.0)
-    assert sum(seconds) == pytest.approx(9.5)
-    assert ledger.seconds() == pytest.approx(seconds)
+    expected = {
+        (Activity.OTHER, None): 2.0,
+        (Activity.FORWARD, 1): 3.0,
+        (Activity.FORWARD, 6): 7.5,
+        (Activity.WAIT_GRADIENT, None): 4.0,
+    }
+    assert {account: passed for account, passed in seconds.items() if passed} == expected
+    assert ledger.seconds() == seconds
+
+
+def test_record_has_room_for_the_most_stages_and_no_more(record: Record) -> None:
+    clock = Clock()
+    writer, reader = RecordWriter(record, clock=clock), RecordReader(record)
+    stages = range(1000, 1000 + 3 * MAX_STAGES, 3)
+    ledger = Ledger(cells=writer.start(stages=stages), on_switch=writer.switch, clock=clock)
+    for stage in stages:
+        with ledger.during(Activity.WEIGHT_GRADIENT, stage=stage):
+            clock.now += stage
+    writer.set_in_flight({stages[-1]: 5})
+    snapshot = reader.read()
+    assert {stage: snapshot.ended_seconds[Activity.WEIGHT_GRADIENT, stage] for stage in stages} == {
+        stage: float(stage) for stage in stages
+    }
+    assert sum(snapshot.ended_seconds.values()) == sum(stages)
+    assert sum(snapshot.in_flight.values()) == snapshot.in_flight[stages[-1]] == 5
+    with pytest.raises(ValueError, match="is to hold 65 stages, a record has room for 64"):
+        RecordWriter(Record.create()).start(stages=range(65))
+
+
+def test_record_of_a_stage_that_is_not_held_is_refused(record: Record) -> None:
+    writer = RecordWriter(record)
+    ledger = Ledger(cells=writer.start(stages=(2,)), on_switch=writer.switch)
+    with pytest.raises(KeyError):
+        ledger.enter(Activity.FORWARD, stage=0)
 
 
 def test_record_writer_that_died_within_a_change_is_still_read(record: Record) -> None:
-    cells = RecordWriter(record).start()
-    cells[Activity.STEP] = 1.5  # the switch that ends the change never comes
-    assert RecordReader(record).read().ended_seconds[Activity.STEP] == 1.5
+    cells = RecordWriter(record).start(stages=(0,))
+    cells[Activity.STEP, None] = 1.5  # the switch that ends the change never comes
+    assert RecordReader(record).read().ended_seconds[Activity.STEP, None] == 1.5
 
 
-def test_ledger_cells_refuse_another_layout(record: Record) -> None:
-    cells = RecordWriter(record).start()
-    assert len(cells) == len(Activity)
+def test_ledger_cells_cannot_be_taken_away(record: Record) -> None:
+    cells = RecordWriter(record).start(stages=(0, 1))
+    assert len(cells) == len(dict(cells)) == 3 * len(Activity)
     with pytest.raises(TypeError, match="fixed number"):
-        cells.append(1.0)
-    with pytest.raises(TypeError, match="fixed number"):
-        del cells[0]
-    with pytest.raises(IndexError):
-        cells[len(Activity)]
+        del cells[Activity.STEP, None]

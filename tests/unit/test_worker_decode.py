@@ -9,7 +9,7 @@ from takt.v1 import commands_pb2, data_pb2
 from stage_worker.decode import MessageError, decode_commands, decode_microbatch, encode_report, encode_rows
 from stage_worker.engine.batch_source import DataError
 from stage_worker.engine.commands import Command, Op, Phase, Shape
-from stage_worker.engine.ledger import Activity
+from stage_worker.engine.ledger import Account, Activity
 from stage_worker.engine.result import RowOutput, StepResult
 
 
@@ -101,14 +101,19 @@ def test_decode_microbatch_other_than_announced_is_refused(
 
 
 def test_encode_report_shares_add_up_to_the_time_that_passed() -> None:
-    seconds = [float(1 << activity) for activity in Activity]
+    seconds: dict[Account, float] = {(activity, None): float(1 << activity) for activity in Activity}
+    seconds |= {(Activity.FORWARD, 4): 0.5, (Activity.WEIGHT_GRADIENT, 9): 0.25}
     result = StepResult(phase=Phase.TRAIN, step=3, last_seq=9, loss_sums=(1.5, 0.25), grad_norm=2.0, learning_rate=0.1)
-    report = encode_report(result, seconds=seconds, stage=4)
-    assert sum(share.seconds for share in report.times) == sum(seconds)
+    report = encode_report(result, seconds=seconds, stages=(4, 9))
+    assert sum(share.seconds for share in report.times) == sum(seconds.values())
     shares = {(share.activity, share.busy, share.stage): share.seconds for share in report.times}
-    assert shares["B", True, 4] == seconds[Activity.BACKWARD]
-    assert shares["gradient", False, 0] == seconds[Activity.WAIT_GRADIENT]
-    assert shares["other", False, 0] == seconds[Activity.OTHER] + seconds[Activity.LOAD]
+    assert len(shares) == len(report.times)
+    assert shares["F", True, 4] == 0.5 + (1 << Activity.FORWARD)
+    assert shares["W", True, 9] == 0.25
+    assert shares["step", True, 4] == 1 << Activity.STEP
+    assert ("step", True, 9) not in shares
+    assert shares["gradient", False, 0] == 1 << Activity.WAIT_GRADIENT
+    assert shares["other", False, 0] == (1 << Activity.OTHER) + (1 << Activity.LOAD)
     assert (report.phase, report.step, report.last_seq) == (data_pb2.PHASE_TRAIN, 3, 9)
     assert list(report.loss_sums) == [1.5, 0.25]
     assert (report.grad_norm, report.learning_rate) == (2.0, 0.1)
@@ -116,8 +121,7 @@ def test_encode_report_shares_add_up_to_the_time_that_passed() -> None:
 
 def test_encode_report_without_a_norm_leaves_it_out() -> None:
     result = StepResult(phase=Phase.EVALUATE, step=1, last_seq=1)
-    report = encode_report(result, seconds=[0.0] * len(Activity), stage=0)
-    assert not report.HasField("grad_norm")
+    assert not encode_report(result, seconds={}, stages=(0,)).HasField("grad_norm")
 
 
 def test_encode_rows_cuts_reports_at_the_limit_and_loses_no_row() -> None:
