@@ -32,6 +32,38 @@ class Channel:
         return f"{self.kind}s from worker {self.sender} to worker {self.receiver}"
 
 
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Two neighbouring stages on different workers, seen in the direction in which one kind passes it."""
+
+    sender: int
+    receiver: int
+    kind: Kind
+
+    @property
+    def send_op(self) -> Op:
+        """What stands on the sender's worker."""
+        return Op.SEND_ACTIVATION if self.kind is Kind.ACTIVATION else Op.SEND_GRADIENT
+
+    @property
+    def receive_op(self) -> Op:
+        """What stands on the receiver's worker."""
+        return Op.RECV_ACTIVATION if self.kind is Kind.ACTIVATION else Op.RECV_GRADIENT
+
+    def channel(self, placement: Placement) -> Channel:
+        """Return the channel that messages take here; several borders may share one."""
+        return Channel(placement.worker_of(self.sender), placement.worker_of(self.receiver), self.kind)
+
+
+def borders(placement: Placement, *, forward_only: bool = False) -> tuple[Border, ...]:
+    """Return the borders that a step passes, by stage; both directions, unless it is ``forward_only``."""
+    stages = range(placement.num_stages - 1)
+    crossed = [stage for stage in stages if placement.worker_of(stage) != placement.worker_of(stage + 1)]
+    forwards = tuple(Border(stage, stage + 1, Kind.ACTIVATION) for stage in crossed)
+    backwards = tuple(Border(stage + 1, stage, Kind.GRADIENT) for stage in crossed)
+    return forwards if forward_only else forwards + backwards
+
+
 def counterpart(transfer: Action) -> Action:
     """Return the transfer at the other end: for ``2SEND_F0`` it is ``3RECV_F0``.
 

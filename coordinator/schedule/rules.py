@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.schedule.actions import Instruction, Op, PlanError
+from coordinator.schedule.actions import Instruction, PlanError
 from coordinator.schedule.grid import Cell, grid
 from coordinator.schedule.placement import Placement
 
@@ -14,14 +14,14 @@ class Rule(enum.StrEnum):
 
     WORKERS = "one list for each worker"
     PLACEMENT = "each action stands on the worker that holds its stage, and names a microbatch of the step"
-    COMPLETE = "each op of each stage and microbatch exactly once"
-    ASCENDING = "backwards of a stage in ascending microbatch order"
-    DEPENDENCY = "what an action needs from its own worker stands before it"
+    COMPLETE = "each stage runs each microbatch once: its forward, and its backward whole or as two halves"
     TRANSFERS = "each message between two workers has exactly one send and one receive, and nothing else travels"
+    DEPENDENCY = "what an action needs from its own worker stands before it"
+    ASCENDING = "backwards of a stage, and its weight gradients, in ascending microbatch order"
     CHANNEL_ORDER = "both ends of a channel in one order"
     DEADLOCK = "no deadlock"
     IN_FLIGHT = "no more microbatches in flight than the schedule allows"
-    STEP_END = "one REDUCE and then one STEP at the end of each worker"
+    STEP_END = "one REDUCE and then one STEP at the end of each worker, behind every gradient"
 
 
 class BrokenRuleError(PlanError):
@@ -40,14 +40,11 @@ class Claim:
     placement: Placement
     num_microbatches: int
     """Of the whole step."""
-    in_flight_bounds: tuple[int, ...]
-    """Per worker, the most stage activations held at once."""
+    in_flight_bounds: tuple[int, ...] | None
+    """Per worker, the most stage activations held at once; ``None`` where nothing is said about that."""
     forward_only: bool
-
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """Compute ops that every stage runs for every microbatch."""
-        return (Op.FORWARD,) if self.forward_only else (Op.FORWARD, Op.BACKWARD)
+    ascending: bool = True
+    """Whether gradients must be summed in microbatch order; else it is a notice where they are not."""
 
     def broken(self, rule: Rule, worker: int, position: int, text: str) -> BrokenRuleError:
         """Return the error for one cell."""
