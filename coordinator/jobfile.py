@@ -1,15 +1,21 @@
-"""Reads a job file: YAML, ``--set`` overrides, and paths made absolute."""
+"""Reads a job file: YAML, ``--set`` overrides, paths made absolute, and the text of a custom plan."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from coordinator.problem import Problem, SpecError
-from coordinator.spec import MAX_SPEC_BYTES, JobSpec, parse_spec
+from coordinator.sections import MAX_PLAN_BYTES
+from coordinator.spec import JobSpec, parse_spec
 from coordinator.yaml_text import YamlError, YamlText, read_yaml
 
+MAX_JOB_FILE_BYTES = 2**20
+"""Size limit of a job file; the plan that it may name is a file of its own."""
 PATH_KEYS = ("model.pretrained", "data.source", "data.tokenizer")
 """Keys that hold a folder or a Hub id."""
+PLAN_KEY = "schedule.file"
+"""Key that holds the path of a plan, and in a spec the plan's text."""
 ALTERNATIVES = (("train.epochs", "train.max_steps"), ("model.pretrained", "model.config"))
 """Pairs of keys of which a job has one; an override of one takes the place of the other in the file."""
 
@@ -32,31 +38,77 @@ def load_job(path: Path, overrides: Iterable[str] = ()) -> JobSpec:
     _make_paths_absolute(document, folder=path.parent)
     overridden = [_override(document, override) for override in overrides]
     _drop_alternatives(document, overridden)
+    unread = _inline_plan(document)
     try:
         return parse_spec(document)
     except SpecError as error:
+        # A path that was left where a text belongs is a problem; why it was left there is the better one.
+        problems = [unread if unread is not None and each.key == PLAN_KEY else each for each in error.problems]
         raise SpecError(
-            Problem(each.key, each.message, where=_where(each.key, path=path, lines=text.lines, overridden=overridden))
-            for each in error.problems
+            replace(each, where=_where(each.key, path=path, lines=text.lines, overridden=overridden))
+            for each in problems
         ) from None
+
+
+def read_plan(path: Path) -> str:
+    """Return the text of a custom plan's file, ending with a line end.
+
+    Raises:
+        SpecError: It cannot be read, is too large, or is no text.
+    """
+    try:
+        text = _read_text(path, what="plan", max_bytes=MAX_PLAN_BYTES)
+    except _UnreadableError as error:
+        raise SpecError([Problem(PLAN_KEY, f"{path}: {error}")]) from None
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+class _UnreadableError(Exception):
+    """A file whose text cannot be had."""
+
+
+def _read_text(path: Path, *, what: str, max_bytes: int) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise _UnreadableError(f"there is no such {what} file") from None
+    except OSError as error:
+        raise _UnreadableError(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise _UnreadableError(f"is not UTF-8 text: {error.reason}") from None
+    if len(data) > max_bytes:
+        raise _UnreadableError(f"has more than {max_bytes} bytes, is no {what} file")
+    return text
 
 
 def _read_file(path: Path) -> YamlText:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SPEC_BYTES + 1)
-        if len(data) > MAX_SPEC_BYTES:
-            raise SpecError([Problem("", f"has more than {MAX_SPEC_BYTES} bytes, is no job file", where=str(path))])
-        return read_yaml(data.decode("utf-8-sig"))
-    except FileNotFoundError:
-        raise SpecError([Problem("", "there is no such job file", where=str(path))]) from None
-    except OSError as error:
-        raise SpecError([Problem("", f"cannot be read: {error.strerror}", where=str(path))]) from None
-    except UnicodeDecodeError as error:
-        raise SpecError([Problem("", f"is not UTF-8 text: {error.reason}", where=str(path))]) from None
+        return read_yaml(_read_text(path, what="job", max_bytes=MAX_JOB_FILE_BYTES))
+    except _UnreadableError as error:
+        raise SpecError([Problem("", str(error), where=str(path))]) from None
     except YamlError as error:
         where = f"{path}:{error.line}" if error.line else str(path)
         raise SpecError([Problem("", str(error), where=where)]) from None
+
+
+def _inline_plan(document: Mapping[str, object]) -> Problem | None:
+    """Put the text of a custom plan in place of its path; where it cannot be read leave the path and say why."""
+    section = document.get("schedule")
+    place = section.get("file") if isinstance(section, dict) else None
+    if not isinstance(section, dict) or not isinstance(place, str) or not _is_plan_path(place):
+        return None
+    try:
+        section["file"] = read_plan(Path(place))
+    except SpecError as error:
+        return error.problems[0]
+    return None
+
+
+def _is_plan_path(place: str) -> bool:
+    """Whether ``place`` can be the path of a plan; text of several lines is a plan already, as in spec.json."""
+    return bool(place) and "\n" not in place and "\0" not in place
 
 
 def _override(document: dict[str, object], override: str) -> str:
@@ -101,13 +153,15 @@ def _drop_alternatives(document: dict[str, object], overridden: Collection[str])
 
 def _make_paths_absolute(document: dict[str, object], *, folder: Path, under: str = "") -> None:
     """Make the paths of ``document`` absolute, of all keys or of ``under`` and the keys below it."""
-    for key in PATH_KEYS:
+    for key in (*PATH_KEYS, PLAN_KEY):
         section_name, _, name = key.partition(".")
         section = document.get(section_name)
         if not f"{key}.".startswith(f"{under}." if under else "") or not isinstance(section, dict):
             continue
         place = section.get(name)
-        if isinstance(place, str):
+        if key == PLAN_KEY and isinstance(place, str) and _is_plan_path(place):
+            section[name] = os.path.abspath(os.path.join(folder, os.path.expanduser(place)))
+        elif key != PLAN_KEY and isinstance(place, str):
             section[name] = _absolute(place, folder=folder, is_hub=key == "data.source" and place == "hub")
 
 

@@ -14,15 +14,21 @@ class Problem:
     """The value, the rule and the fix, in one line."""
     where: str = ""
     """Where the value was written, ``job.yaml:12``; empty where that is unknown."""
+    figure: str = ""
+    """Lines that show the place, for below the message; empty where words do."""
 
     def __str__(self) -> str:
-        text = ": ".join(part for part in (self.where, self.key, self.message) if part)
-        # Keys are quoted as they were written; nothing in them may start a line or steer a terminal.
-        return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+        text = _on_one_line(": ".join(part for part in (self.where, self.key, self.message) if part))
+        return "\n".join((text, *map(_on_one_line, self.figure.splitlines())))
+
+
+def _on_one_line(text: str) -> str:
+    """Return ``text`` as it can be shown: keys are quoted as written, and none may start a line or steer a terminal."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 class SpecError(ValueError):
-    """A job that cannot be run as it is written. Its text is one line a problem."""
+    """A job that cannot be run as it is written. Its text is one line a problem, with their figures below."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from coordinator.choices import Task
+from coordinator.choices import ScheduleName, Task
 from coordinator.problem import Problem
 from coordinator.sections import JobSpec
 
@@ -170,6 +170,18 @@ def _plan_fits(spec: JobSpec) -> str | None:
     )
 
 
+def _plan_file(spec: JobSpec) -> str | None:
+    name, file = spec.schedule.name, spec.schedule.file
+    if file is None:
+        return "is missing; custom needs the file of a plan as CSV" if name is ScheduleName.CUSTOM else None
+    if name is not ScheduleName.CUSTOM:
+        return f"is given, but schedule.name is {name} and only custom reads a plan; leave one of the two out"
+    if "\n" not in file:
+        # Whoever reads a job file puts the plan's text in place of its path.
+        return f"is {file[:60]!r}, a path; a spec holds the text of the plan, one line a worker"
+    return None
+
+
 def _loss_scale(spec: JobSpec) -> str | None:
     scale = spec.train.loss_scale
     if scale.min <= scale.initial <= scale.max:
@@ -179,6 +191,7 @@ def _loss_scale(spec: JobSpec) -> str | None:
 
 _BATCH = ("train.global_batch_size", "parallel.dp", "train.gradient_accumulation_steps")
 _COUNT = ("schedule.num_microbatches", "schedule.microbatch_size")
+_CHUNKS = ("parallel.pp", "schedule.num_chunks")
 
 RULES: tuple[Rule, ...] = (
     Rule("name", ("name",), _name),
@@ -193,7 +206,8 @@ RULES: tuple[Rule, ...] = (
     Rule("train.global_batch_size", _BATCH, _replicas_fit),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_agree),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_fit),
-    Rule("schedule.num_microbatches", (*_COUNT, *_BATCH, "parallel.pp", "schedule.num_chunks"), _plan_fits),
+    Rule("schedule.num_microbatches", (*_COUNT, *_BATCH, *_CHUNKS), _plan_fits),
+    Rule("schedule.file", ("schedule.name", "schedule.file"), _plan_file),
     Rule("train.loss_scale", ("train.loss_scale",), _loss_scale),
 )
 """All rules, in the order of the job file."""

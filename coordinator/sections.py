@@ -13,7 +13,9 @@ Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 """A part of a whole."""
 Place = Annotated[str, Field(min_length=1, max_length=4096)]
-"""A folder, a file or a Hub id."""
+"""A folder or a Hub id."""
+MAX_PLAN_BYTES = 2**24
+"""Size limit of the text of a custom plan."""
 
 
 class Section(BaseModel):
@@ -84,7 +86,7 @@ class ScheduleSection(Section):
     """Schedule."""
     warmup: choices.Warmup | tuple[Number, ...] | None = None
     """1f1b: forwards before the first backward, a list of one number a stage; null: P-1-s; eager: 2(P-1-s)."""
-    num_chunks: Annotated[int, Field(ge=1, le=4096)] = 1
+    num_chunks: Annotated[int, Field(ge=1, le=64)] = 1
     """Model chunks (virtual stages) on each worker."""
     group_size: Size | None = None
     """interleaved: microbatches that pass a chunk before the next chunk's turn; null: P."""
@@ -92,8 +94,8 @@ class ScheduleSection(Section):
     """Microbatches of one replica in one accumulation slice; null where microbatch_size is given."""
     microbatch_size: Size | None = None
     """Most rows of a microbatch; another way to say num_microbatches."""
-    file: Place | None = None
-    """custom: a plan as CSV."""
+    file: Annotated[str, Field(min_length=1, max_length=MAX_PLAN_BYTES)] | None = None
+    """custom: file of a plan of the whole step as CSV, one line a worker; in spec.json the text of that file."""
 
 
 class LossScaleSection(Section):

@@ -13,12 +13,12 @@ from coordinator import built, rules
 from coordinator.choices import Task
 from coordinator.keys import KEYS, expected, known_prefix, nearest
 from coordinator.problem import Problem, SpecError
-from coordinator.sections import JobSpec
+from coordinator.sections import MAX_PLAN_BYTES, JobSpec
 
 __all__ = ["MAX_SPEC_BYTES", "JobSpec", "digest", "from_json", "json_schema", "parse_spec", "to_json"]
 
-MAX_SPEC_BYTES = 2**20
-"""Size limit of a job, as YAML and as JSON."""
+MAX_SPEC_BYTES = 2 * MAX_PLAN_BYTES
+"""Size limit of a job as JSON; nearly all of a large one is a custom plan."""
 MAX_DEPTH = 32
 """How deep mappings and lists of a job may lie in each other."""
 

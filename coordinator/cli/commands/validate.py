@@ -8,7 +8,7 @@ from coordinator.cli.options import JobFile, Output, OutputFormat, Settings
 from coordinator.cli.preflight import check_job
 from coordinator.partition import StageSlice
 from coordinator.planning import JobPlan
-from coordinator.problem import SpecError
+from coordinator.problem import Problem, SpecError
 
 
 def command(*, job_file: JobFile, settings: Settings = None, output: Output = OutputFormat.TABLE) -> ExitCode:
@@ -21,8 +21,7 @@ def command(*, job_file: JobFile, settings: Settings = None, output: Output = Ou
         plan = check_job(job_file, settings or [])
     except SpecError as error:
         if output is OutputFormat.JSON:
-            problems = [{"key": each.key, "message": each.message, "where": each.where} for each in error.problems]
-            print_json({"valid": False, "problems": problems})
+            print_json({"valid": False, "problems": [_problem(each) for each in error.problems]})
         raise
     if output is OutputFormat.JSON:
         print_json({"valid": True, **_record(plan)})
@@ -30,6 +29,11 @@ def command(*, job_file: JobFile, settings: Settings = None, output: Output = Ou
         for line in _lines(plan):
             print_line(line)
     return ExitCode.SUCCESS
+
+
+def _problem(problem: Problem) -> dict[str, str]:
+    message = "\n".join(filter(None, (problem.message, problem.figure)))
+    return {"key": problem.key, "message": message, "where": problem.where}
 
 
 def _record(plan: JobPlan) -> dict[str, Any]:
