@@ -74,8 +74,13 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        """Microbatches whose forward was begun and whose backward is not done, over this worker's stages."""
+        """Microbatches whose forward was begun and whose backward is not done, added over this worker's stages."""
         return sum(stage.in_flight for stage in self._stages.values())
+
+    @property
+    def in_flight_by_stage(self) -> dict[int, int]:
+        """The same by global stage."""
+        return {number: stage.in_flight for number, stage in self._stages.items()}
 
     @property
     def updates_applied(self) -> int:
@@ -113,7 +118,9 @@ class Engine:
         step = self._open.get(setting.phase)
         if step is None:
             hidden_size = self._model.config.hidden_size
-            exchange = Exchange(self._transport, setting, hidden_size=hidden_size, dtype=torch.float32)
+            exchange = Exchange(
+                self._transport, setting, stages=self._stages, hidden_size=hidden_size, dtype=torch.float32
+            )
             holds_last_stage = any(stage.is_last for stage in self._stages.values())
             step = OpenStep(setting=setting, exchange=exchange, holds_last_stage=holds_last_stage)
             self._open[setting.phase] = step
@@ -132,8 +139,11 @@ class Engine:
         match command.op:
             case Op.FORWARD:
                 self._forward(command, step)
-            case Op.BACKWARD:
+            case Op.BACKWARD | Op.INPUT_GRADIENT:
                 self._backward(command, step)
+            case Op.WEIGHT_GRADIENT:
+                with self._ledger.during(Activity.WEIGHT_GRADIENT, stage=command.stage):
+                    self._stages[command.stage].weight_gradient(microbatch=command.microbatch)
             case Op.SEND_ACTIVATION | Op.SEND_GRADIENT:
                 step.exchange.send(command)
             case Op.RECV_ACTIVATION | Op.RECV_GRADIENT:
@@ -147,14 +157,14 @@ class Engine:
 
     def _forward(self, command: Command, step: OpenStep) -> None:
         stage, microbatch = self._stages[command.stage], command.microbatch
-        inputs = self._inputs(step.setting, microbatch)
+        inputs = self._inputs(command, step.setting)
         h_BLD = None
         if not stage.is_first:
             with self._ledger.during(Activity.WAIT_ACTIVATION):
                 h_BLD = step.exchange.take(
                     kind=TransferKind.ACTIVATION, boundary=command.stage - 1, microbatch=microbatch
                 )
-        with self._ledger.during(Activity.FORWARD):
+        with self._ledger.during(Activity.FORWARD, stage=command.stage):
             if step.setting.phase is Phase.TRAIN:
                 self._set_training(self._has_dropout)
                 output = stage.forward(inputs, h_BLD, step=step.setting.step, microbatch=microbatch)
@@ -176,8 +186,12 @@ class Engine:
         else:
             with self._ledger.during(Activity.WAIT_GRADIENT):
                 gradient = step.exchange.take(kind=TransferKind.GRADIENT, boundary=command.stage, microbatch=microbatch)
-        with self._ledger.during(Activity.BACKWARD):
-            input_gradient = stage.backward(gradient, microbatch=microbatch)
+        if command.op is Op.BACKWARD:
+            with self._ledger.during(Activity.BACKWARD, stage=command.stage):
+                input_gradient = stage.backward(gradient, microbatch=microbatch)
+        else:
+            with self._ledger.during(Activity.INPUT_GRADIENT, stage=command.stage):
+                input_gradient = stage.input_gradient(gradient, microbatch=microbatch)
         if input_gradient is not None:
             step.exchange.put(
                 input_gradient, kind=TransferKind.GRADIENT, boundary=command.stage - 1, microbatch=microbatch
@@ -213,14 +227,15 @@ class Engine:
         del self._open[step.setting.phase]
         return step.result(last_seq=last_seq)
 
-    def _inputs(self, setting: StepSetting, microbatch: int) -> Inputs:
+    def _inputs(self, command: Command, setting: StepSetting) -> Inputs:
+        microbatch = command.microbatch
         with self._ledger.during(Activity.WAIT_DATA):
             batch = self._batches.get(setting, microbatch)
         shape = setting.microbatches[microbatch]
         found = tuple(batch.attention_mask_BL.shape)
         if found != (shape.rows, shape.width):
             raise DataError(f"microbatch {microbatch} has shape {found}, announced was {(shape.rows, shape.width)}")
-        with self._ledger.during(Activity.FORWARD):
+        with self._ledger.during(Activity.FORWARD, stage=command.stage):
             # Made on the CPU: on a GPU the library's look at the mask would wait for the device.
             mask = self._model.family.mask(self._model.config, batch.attention_mask_BL)
             device = self._model.device

@@ -1,6 +1,7 @@
 """The activations and gradients that one step passes over this worker's boundaries."""
 
 import math
+from collections.abc import Collection
 
 import torch
 
@@ -20,12 +21,24 @@ Key = tuple[TransferKind, int, int]
 
 
 class Exchange:
-    """Keeps what was computed until its send is commanded, and what was posted until it is needed."""
+    """Keeps what was computed until its send is commanded, and what was posted until it is needed.
 
-    def __init__(self, transport: Transport, setting: StepSetting, *, hidden_size: int, dtype: torch.dtype) -> None:
-        """Serve one step; every tensor has shape (rows, width, ``hidden_size``) and type ``dtype``."""
+    Between neighbouring stages that are both here nothing is sent: what one computed waits for the other to take it.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        setting: StepSetting,
+        *,
+        stages: Collection[int],
+        hidden_size: int,
+        dtype: torch.dtype,
+    ) -> None:
+        """Serve one step of the worker's ``stages``; every tensor has shape (rows, width, ``hidden_size``)."""
         self._transport = transport
         self._setting = setting
+        self._local = frozenset(stage for stage in stages if stage + 1 in stages)
         self._hidden_size = hidden_size
         self._dtype = dtype
         self._arrivals: dict[Key, PendingTensor] = {}
@@ -34,16 +47,23 @@ class Exchange:
         self.received_bytes = 0
 
     def put(self, tensor: torch.Tensor, *, kind: TransferKind, boundary: int, microbatch: int) -> None:
-        """Keep a result until it is sent."""
+        """Keep a result until it is sent, or taken by the neighbour where that is here."""
         self._departures[kind, boundary, microbatch] = tensor
 
     def take(self, *, kind: TransferKind, boundary: int, microbatch: int) -> torch.Tensor:
-        """Wait for the tensor whose receive was posted, and return it.
+        """Wait for the tensor whose receive was posted, and return it; or the one that the neighbour here computed.
 
         Raises:
-            CommandOrderError: no receive was posted for it.
+            CommandOrderError: no receive was posted for it, or the neighbour did not compute it yet.
             PeerLostError, TransferError: as ``PendingTensor.wait``.
         """
+        if boundary in self._local:
+            tensor = self._departures.pop((kind, boundary, microbatch), None)
+            if tensor is None:
+                raise CommandOrderError(
+                    f"the {kind.name.lower()} of microbatch {microbatch} at boundary {boundary} is not computed yet"
+                )
+            return tensor
         pending = self._arrivals.pop((kind, boundary, microbatch), None)
         if pending is None:
             raise CommandOrderError(
@@ -55,7 +75,7 @@ class Exchange:
         """Start to send what a send command names.
 
         Raises:
-            CommandOrderError: it was not computed yet, or is sent already.
+            CommandOrderError: it was not computed yet, is sent already, or stays here.
         """
         message = self._message(command)
         tensor = self._departures.pop((message.kind, message.boundary, message.microbatch), None)
@@ -70,7 +90,7 @@ class Exchange:
         """Post the receive that a receive command names.
 
         Raises:
-            CommandOrderError: it is posted already.
+            CommandOrderError: it is posted already, or comes from here.
         """
         message = self._message(command)
         key = (message.kind, message.boundary, message.microbatch)
@@ -80,8 +100,8 @@ class Exchange:
         self.received_bytes += self._bytes(message)
 
     def check_empty(self) -> None:
-        """Raise CommandOrderError where something was not sent or not used at the end of the step."""
-        for what, keys in (("computed but not sent", self._departures), ("received but not used", self._arrivals)):
+        """Raise CommandOrderError where something was not passed on or not used at the end of the step."""
+        for what, keys in (("computed but not passed on", self._departures), ("received but not used", self._arrivals)):
             for kind, boundary, microbatch in keys:
                 raise CommandOrderError(
                     f"the {kind.name.lower()} of microbatch {microbatch} at boundary {boundary} was {what}"
@@ -90,11 +110,14 @@ class Exchange:
     def _message(self, command: Command) -> Message:
         shape = self._setting.microbatches[command.microbatch]
         crosses_above = command.op in (Op.SEND_ACTIVATION, Op.RECV_GRADIENT)
+        boundary = command.stage if crosses_above else command.stage - 1
+        if boundary in self._local:
+            raise CommandOrderError(f"stages {boundary} and {boundary + 1} are both here; nothing moves between them")
         return Message(
             phase=self._setting.phase,
             step=self._setting.step,
             kind=_KINDS[command.op],
-            boundary=command.stage if crosses_above else command.stage - 1,
+            boundary=boundary,
             microbatch=command.microbatch,
             shape=(shape.rows, shape.width, self._hidden_size),
             dtype=self._dtype,

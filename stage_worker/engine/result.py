@@ -32,7 +32,7 @@ class StepResult:
     skipped: bool = False
     """Whether the vote kept the weights as they were."""
     peak_in_flight: int = 0
-    """Most microbatches at once between the start of their forward and the end of their backward."""
+    """Most microbatches at once between the start of their forward and the end of their backward, added over stages."""
     sent_bytes: int = 0
     """Bytes of the activations and gradients that were sent."""
     received_bytes: int = 0

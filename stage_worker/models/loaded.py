@@ -51,7 +51,7 @@ class LoadedModel:
         """Return the parameters of one own stage by their Hugging Face names, in canonical order."""
         return {
             f"{prefix}.{name}": parameter
-            for prefix, module in self._modules(stage)
+            for prefix, module in self.modules(stage)
             for name, parameter in module.named_parameters()
         }
 
@@ -59,11 +59,12 @@ class LoadedModel:
         """Return what a checkpoint holds of one own stage: parameters and persistent buffers, by name."""
         return {
             f"{prefix}.{name}": tensor.detach()
-            for prefix, module in self._modules(stage)
+            for prefix, module in self.modules(stage)
             for name, tensor in module.state_dict(keep_vars=True).items()
         }
 
-    def _modules(self, stage: int) -> Iterator[tuple[str, nn.Module]]:
+    def modules(self, stage: int) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the modules of one own stage with their Hugging Face names, in canonical order."""
         for block in self.stages[stage].blocks:
             for prefix in block.modules:
                 yield prefix, self.model.get_submodule(prefix)

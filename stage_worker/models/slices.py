@@ -14,6 +14,8 @@ class StageSlice:
     num_layers: int
     is_first: bool
     is_last: bool
+    splits_backward: bool = False
+    """Whether any of its backwards comes in two halves."""
 
     def blocks(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
         """Return the stage's share of all of a model's blocks.

@@ -37,17 +37,25 @@ class Rows:
 
 @dataclass
 class Harness:
-    """An engine of one of two stages, or of the only one."""
+    """An engine of one of ``pp`` stages, or of several."""
 
-    stage: int = 0
+    stage: int | tuple[int, ...] = 0
     pp: int = 1
+    splits: bool = False
+    dropout: float = 0.0
     transport: FakeTransport = field(default_factory=FakeTransport)
     rows: Rows = field(default_factory=Rows)
     ledger: Ledger = field(default_factory=Ledger)
     done: list[tuple[Op, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.model = load_tiny(stage=self.stage, pp=self.pp)
+        self.model = load_tiny(
+            stage=self.stage,
+            pp=self.pp,
+            splits=self.splits,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.dropout,
+        )
         self.engine = Engine(
             self.model,
             optimizer=SGD,
@@ -64,7 +72,12 @@ class Harness:
         return self.engine.run(StepCommands(setting(**changes), first_seq, commands, ends))
 
     def weights(self) -> dict[str, torch.Tensor]:
-        return {name: tensor.clone() for name, tensor in self.model.state(self.stage).items()}
+        return {name: tensor.clone() for stage in self.model.stages for name, tensor in self.model.state(stage).items()}
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Return the gradients that are there, by name."""
+        parameters = [item for stage in self.model.stages for item in self.model.parameters(stage).items()]
+        return {name: p.grad.clone() for name, p in parameters if p.grad is not None}
 
 
 def setting(

@@ -1,4 +1,4 @@
-"""A transport that moves nothing and writes down what it was told."""
+"""Transports of one thread: one that moves nothing and writes down what it was told, one that moves in memory."""
 
 from dataclasses import dataclass, field
 
@@ -54,3 +54,32 @@ class FakeReceive:
         if self.tensor is None:
             raise PeerLostError(f"worker {self.worker} closed its connection")
         return self.tensor.clone()
+
+
+@dataclass
+class LinkedTransport(FakeTransport):
+    """Moves copies to the other transports with the same ``wire``; a send must come before the wait for it."""
+
+    wire: dict[Message, torch.Tensor] = field(default_factory=dict)
+
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+        """Lay a copy on the wire."""
+        super().send(tensor, message, to_worker=to_worker)
+        self.wire[message] = tensor.clone()
+
+    def receive(self, message: Message, *, from_worker: int) -> "LinkedReceive":  # type: ignore[override]
+        """Write it down."""
+        self.received.append((message, from_worker))
+        return LinkedReceive(self.wire, message)
+
+
+@dataclass
+class LinkedReceive:
+    """A posted receive."""
+
+    wire: dict[Message, torch.Tensor]
+    message: Message
+
+    def wait(self) -> torch.Tensor:
+        """Take it off the wire."""
+        return self.wire.pop(self.message)

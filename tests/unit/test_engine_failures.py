@@ -38,7 +38,7 @@ def test_engine_command_out_of_order_is_refused(commands: tuple[Command, ...], t
         ((command(Op.FORWARD), command(Op.BACKWARD)), "no receive was posted for the gradient of microbatch 0"),
         ((command(Op.RECV_GRADIENT), command(Op.RECV_GRADIENT)), "the receive of microbatch 0 is posted already"),
         ((command(Op.RECV_GRADIENT),), "gradient of microbatch 0 at boundary 0 was received but not used"),
-        ((command(Op.FORWARD),), "activation of microbatch 0 at boundary 0 was computed but not sent"),
+        ((command(Op.FORWARD),), "activation of microbatch 0 at boundary 0 was computed but not passed on"),
         ((command(Op.FORWARD), command(Op.SEND_ACTIVATION)), "1 microbatches are in flight at the end of the step"),
     ],
 )

@@ -24,30 +24,37 @@ VALUES: dict[str, Any] = {
 }
 
 
-def slice_of(stage: int, *, pp: int, num_layers: int = 4) -> StageSlice:
+def slice_of(stage: int, *, pp: int, num_layers: int = 4, splits: bool = False) -> StageSlice:
     """Return one of ``pp`` equal stages."""
     each = num_layers // pp
     return StageSlice(
-        stage=stage, first_layer=stage * each, num_layers=each, is_first=stage == 0, is_last=stage == pp - 1
+        stage=stage,
+        first_layer=stage * each,
+        num_layers=each,
+        is_first=stage == 0,
+        is_last=stage == pp - 1,
+        splits_backward=splits,
     )
 
 
 def load_tiny(
     *,
-    stage: int = 0,
+    stage: int | tuple[int, ...] = 0,
     pp: int = 1,
+    splits: bool = False,
     folder: Path | None = None,
     attention: str = "sdpa",
     seed: int = 0,
     device: torch.device = CPU,
     **changes: Any,
 ) -> LoadedModel:
-    """Return one stage, new or from ``folder``."""
+    """Return one of ``pp`` stages or several, new or from ``folder``."""
+    stages = (stage,) if isinstance(stage, int) else stage
     config = pretrained_config(folder) if folder is not None else new_config(VALUES | changes, NEEDS)
     fit_to_task(config, NEEDS, attention=attention)
     return load_model(
         config,
-        slices=(slice_of(stage, pp=pp, num_layers=config.num_hidden_layers),),
+        slices=[slice_of(each, pp=pp, num_layers=config.num_hidden_layers, splits=splits) for each in stages],
         num_stages=pp,
         folder=folder,
         seed=seed,
