@@ -1,16 +1,16 @@
 """Runs worker lists on modelled workers and channels: what starts when, and what never does."""
 
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from coordinator.schedule.actions import Action, Instruction, Op, PlanError
-from coordinator.schedule.channels import Channel, channel_of, receive_of
+from coordinator.schedule.actions import COMPUTE, Action, Instruction, Op, PlanError
+from coordinator.schedule.channels import Kind, borders
 from coordinator.schedule.placement import Placement
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """When one compute action runs, from the start of the step."""
 
     start: float
@@ -36,10 +36,11 @@ def execute(
 ) -> tuple[tuple[Span, ...], ...]:
     """Return the spans of each worker's compute actions, in their order.
 
-    A worker takes its instructions one by one. A compute action starts when its own receive has
-    completed. Posting a transfer takes no time, and a send never holds the worker up. The n-th receive
-    of a channel completes ``latency`` after its n-th send was posted, whatever the two are called
-    (see Note [One channel per ordered pair and kind]). ``REDUCE`` and ``STEP`` take no time.
+    A worker takes its instructions one by one. A compute action starts when its input from another
+    worker is there. Posting a transfer takes no time, and a send never holds the worker up. What a send
+    carries is there ``latency`` after it was posted: the receive stands before its use, and nothing waits
+    in front of it on its channel (the rules that ``check`` proves before it runs the lists).
+    ``REDUCE`` and ``STEP`` take no time.
 
     Raises:
         DeadlockError: Not every instruction can run.
@@ -51,11 +52,39 @@ def execute(
     waiting = {w: at for w, at in enumerate(run.position) if at < len(workers[w])}
     if waiting:
         raise DeadlockError(waiting)
-    return tuple(tuple(spans) for spans in run.spans)
+    return tuple(map(tuple, run.spans))
+
+
+_INPUTS: Mapping[Op, Kind | None] = {
+    Op.FORWARD: Kind.ACTIVATION,
+    Op.BACKWARD: Kind.GRADIENT,
+    Op.INPUT_GRADIENT: Kind.GRADIENT,
+    Op.WEIGHT_GRADIENT: None,
+}
+"""What a compute op waits for, where it comes from another worker."""
+
+Inbox = dict[int, float]
+"""By microbatch, when a message that is not used yet is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Computes:
+    """What a compute op of one stage takes."""
+
+    inbox: Inbox | None
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sends:
+    """Where a send op of one stage leads."""
+
+    inbox: Inbox
+    receiver: int
 
 
 class _Run:
-    """One execution: how far each worker is, and what has been posted on each channel."""
+    """One execution: how far each worker is, and what is on its way to each stage."""
 
     def __init__(
         self,
@@ -64,54 +93,47 @@ class _Run:
         durations: Mapping[Op, float],
         latency: float,
     ) -> None:
-        self._workers, self._placement = workers, placement
-        self._durations, self._latency = durations, latency
+        self._workers, self._latency = workers, latency
         self.position = [0] * len(workers)
         self.spans: list[list[Span]] = [[] for _ in workers]
-        self._arrivals: defaultdict[Channel, list[float]] = defaultdict(list)
-        self._num_receives: Counter[Channel] = Counter()
-        self._tickets: dict[Action, tuple[Channel, int]] = {}
-        """Which message of which channel a posted receive gets."""
+        inboxes: dict[tuple[int, Kind], Inbox] = {}
+        self._sends: dict[tuple[int, Op], _Sends] = {}
+        for border in borders(placement):
+            inbox = inboxes[border.receiver, border.kind] = {}
+            self._sends[border.sender, border.send_op] = _Sends(inbox, placement.worker_of(border.receiver))
+        self._computes = {
+            (stage, op): _Computes(inboxes.get((stage, kind)) if kind else None, durations[op])
+            for stage in range(placement.num_stages)
+            for op, kind in _INPUTS.items()
+            if op in durations
+        }
 
     def advance(self, worker: int) -> set[int]:
         """Run ``worker`` until it waits or is done; return the workers that it sent something to."""
         reached: set[int] = set()
-        instructions = self._workers[worker]
-        while self.position[worker] < len(instructions):
-            instruction = instructions[self.position[worker]]
-            if isinstance(instruction, Action):
-                if instruction.op.is_compute:
-                    arrival = self._arrival(instruction)
+        instructions, spans = self._workers[worker], self.spans[worker]
+        now = spans[-1].end if spans else 0.0
+        computes, sends = self._computes, self._sends
+        for position in range(self.position[worker], len(instructions)):
+            action = instructions[position]
+            if not isinstance(action, Action):
+                continue
+            stage, op, microbatch = action
+            if op in COMPUTE:
+                run = computes[stage, op]
+                start = now
+                if run.inbox is not None:
+                    arrival = run.inbox.pop(microbatch, None)
                     if arrival is None:
-                        break
-                    start = max(self._now(worker), arrival)
-                    self.spans[worker].append(Span(start, start + self._durations[instruction.op], instruction))
-                else:
-                    reached |= self._post(worker, instruction)
-            self.position[worker] += 1
+                        self.position[worker] = position
+                        return reached
+                    if arrival > now:
+                        start = arrival
+                now = start + run.duration
+                spans.append(Span(start, now, action))
+            elif (stage, op) in sends:
+                send = sends[stage, op]
+                send.inbox[microbatch] = now + self._latency
+                reached.add(send.receiver)
+        self.position[worker] = len(instructions)
         return reached
-
-    def _now(self, worker: int) -> float:
-        """Return when the worker's last compute action ended."""
-        return self.spans[worker][-1].end if self.spans[worker] else 0.0
-
-    def _arrival(self, compute: Action) -> float | None:
-        """Return when the input from another worker is there; ``None`` if nothing has brought it yet."""
-        receive = receive_of(compute, self._placement)
-        if receive is None:
-            return 0.0
-        if receive not in self._tickets:
-            return None
-        channel, number = self._tickets[receive]
-        arrivals = self._arrivals[channel]
-        return arrivals[number] if number < len(arrivals) else None
-
-    def _post(self, worker: int, transfer: Action) -> set[int]:
-        """Post a transfer; return the receiver where it is a send."""
-        channel = channel_of(transfer, self._placement)
-        if transfer.op in (Op.SEND_ACTIVATION, Op.SEND_GRADIENT):
-            self._arrivals[channel].append(self._now(worker) + self._latency)
-            return {channel.receiver}
-        self._tickets[transfer] = (channel, self._num_receives[channel])
-        self._num_receives[channel] += 1
-        return set()

@@ -21,16 +21,15 @@ def lower(instructions: Sequence[Instruction], *, placement: Placement) -> tuple
     computes = [i for i in instructions if isinstance(i, Action) and i.op in COMPUTE]
     present = {i for i in instructions if i.op in TRANSFERS}
     receives = _missing(receive_of, computes, present, placement)
-    sends = iter(_missing(send_of, computes, present, placement))
-    ahead = iter([*receives[1:], None])
-    lowered: list[Instruction | None] = []
+    sends = _missing(send_of, computes, present, placement)
+    lowered: list[Instruction | None] = [*receives[:1]]
+    following = zip([*receives[1:], None], sends, strict=False)  # no pair where nothing computes
     for instruction in instructions:
-        if instruction.op not in COMPUTE:
+        if instruction.op in COMPUTE:
+            receive, send = next(following)
+            lowered += (receive, instruction, send)
+        else:
             lowered.append(instruction)
-            continue
-        lowered += receives[:1]
-        receives = []
-        lowered += (next(ahead), instruction, next(sends))
     return tuple(instruction for instruction in lowered if instruction is not None)
 
 

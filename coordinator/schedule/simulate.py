@@ -51,6 +51,8 @@ class Timeline:
     """What the busiest worker computes: the makespan with no bubble at all."""
     busy: tuple[float, ...]
     """Per worker, the time in which it computes."""
+    bubbles: tuple[float, ...]
+    """Per worker, the idle share of the makespan."""
     bubble_fraction: float
     """Idle share of the makespan, mean over workers."""
     peak_in_flight: tuple[float, ...]
@@ -84,6 +86,7 @@ def simulate(plan: Plan, costs: Costs | None = None) -> Timeline:
         makespan=makespan,
         ideal=max(busy),
         busy=busy,
+        bubbles=tuple(1 - time / makespan for time in busy),
         bubble_fraction=1 - sum(busy) / (len(workers) * makespan),
         peak_in_flight=tuple(peak_in_flight(worker)[0] / chunks for worker in plan.workers),
     )
