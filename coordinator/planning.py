@@ -63,9 +63,7 @@ def plan_job(spec: JobSpec, *, model: ModelFacts, data: DataFacts) -> JobPlan:
         num_microbatches=microbatches_of(spec),
         num_slices=spec.train.gradient_accumulation_steps,
     )
-    evaluate = make_forward_plan(
-        num_workers=topology.pp, num_chunks=spec.schedule.num_chunks, num_microbatches=train.num_microbatches
-    )
+    evaluate = make_forward_plan(train.placement, num_microbatches=train.num_microbatches)
     return JobPlan(
         spec=spec,
         model=model,
