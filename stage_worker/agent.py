@@ -89,7 +89,7 @@ class Agent:
         return None if running is None or executor is None else Exposed(running.work, executor.reader())
 
     def ready(self) -> tuple[bool, str]:
-        """Return whether the slot has its stage loaded and its job is well, and why or why not."""
+        """Return whether the slot has its stages loaded and its job is well, and why or why not."""
         executor = self._executor
         return readiness(self._state, None if executor is None else executor.snapshot())
 

@@ -186,7 +186,7 @@ def advance(state: AgentState, event: Event, now: float) -> Decision:
 
 
 def readiness(state: AgentState, snapshot: Snapshot | None) -> tuple[bool, str]:
-    """Return whether the slot has its stage loaded and its job is well, and why or why not."""
+    """Return whether the slot has its stages loaded and its job is well, and why or why not."""
     running = state.running
     if running is None:
         return False, f"no executor is at work: {state.last_end}"
@@ -195,10 +195,11 @@ def readiness(state: AgentState, snapshot: Snapshot | None) -> tuple[bool, str]:
         return False, f"the executor of {of_job} is being ended: {running.reason}"
     if running.release_at is not None:
         return False, f"the executor of {of_job} was released and is about to end"
-    stages = ", ".join(str(stage) for stage in running.work.stages)
+    numbers = ", ".join(str(stage) for stage in running.work.stages)
+    stages, are = (f"stage {numbers}", "is") if len(running.work.stages) == 1 else (f"stages {numbers}", "are")
     if snapshot is None or not snapshot.loaded:
-        return False, f"the executor of {of_job} is loading stage {stages}"
-    return True, f"stage {stages} of {of_job} is loaded"
+        return False, f"the executor of {of_job} is loading {stages}"
+    return True, f"{stages} of {of_job} {are} loaded"
 
 
 def _assign(state: AgentState, work: Work) -> Decision:

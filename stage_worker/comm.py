@@ -1,6 +1,7 @@
 """How the workers of an attempt find each other and get a transport."""
 
 import enum
+from collections.abc import Sequence
 from datetime import timedelta
 
 import torch
@@ -23,6 +24,7 @@ def join_transport(
     store: Store,
     *,
     place: Place,
+    pp_rank_by_stage: Sequence[int],
     job: str,
     attempt: int,
     host: str,
@@ -35,6 +37,7 @@ def join_transport(
         name: auto is NCCL on CUDA devices, else Gloo.
         store: the attempt's.
         place: this worker's.
+        pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
         job: with ``attempt``, keeps apart what other attempts left in a store.
         attempt: of the job.
         host: address of this machine that the others reach.
@@ -49,7 +52,7 @@ def join_transport(
     if name is TransportName.NCCL or (name is TransportName.AUTO and device.type == "cuda"):
         from stage_worker.comm_nccl import join_nccl  # noqa: PLC0415  only one of the two is needed
 
-        return join_nccl(own_store, place=place, device=device, limit=limit)
+        return join_nccl(own_store, place=place, pp_rank_by_stage=pp_rank_by_stage, device=device, limit=limit)
     from stage_worker.comm_gloo import join_gloo  # noqa: PLC0415
 
     return join_gloo(own_store, place=place, host=host, device=device, limit=limit)

@@ -15,9 +15,12 @@ from stage_worker.engine.transport import Message, PeerLostError, PendingTensor
 
 _CPU = torch.device("cpu")
 
-# Note [Tags]: Gloo's tags are 31 bits, so each part counts modulo its room. Messages with
-# one tag match in the order they are sent, and the trailer tells whether that was right.
-_STEPS, _BOUNDARIES, _MICROBATCHES = 1 << 10, 1 << 9, 1 << 10
+# Note [Tags]: Gloo's tags are 31 bits, so each part counts modulo its room: 32 steps, 4,096
+# boundaries, 4,096 microbatches. Where a step has more, tags repeat, and that does no harm:
+# messages of one tag match in the order they are sent, a plan is checked to issue what crosses one
+# ordered pair of workers and kind in the same order at both ends, and the trailer tells whether
+# that was right.
+_STEPS, _BOUNDARIES, _MICROBATCHES = 1 << 5, 1 << 12, 1 << 12
 
 
 class Group(Protocol):

@@ -1,7 +1,8 @@
 """Transport over NCCL, between GPUs."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from stage_worker.engine.transport import Message, PeerLostError, PendingTensor,
 # Note [One communicator a direction]: NCCL runs the calls of a communicator in the order they
 # are issued and has no tags. Activations and gradients between two workers may be issued in
 # another order at either end, so each ordered pair and kind has a communicator of its own.
+# Several boundaries may share one (with two workers of two chunks, boundaries 0 and 2 do): a plan
+# is checked to issue what crosses one ordered pair and kind in the same order at both ends.
 # All workers create all communicators, in one order; created on first use, two of them could
 # wait for each other.
 
@@ -22,16 +25,37 @@ Channel = tuple[int, int, TransferKind]
 """From worker, to worker, kind."""
 
 
-def channels(*, pp: int, dp: int) -> Iterator[Channel]:
-    """Yield the channels between neighbours of all replicas, in the order every worker creates them."""
-    for dp_rank in range(dp):
-        for lower in range(dp_rank * pp, (dp_rank + 1) * pp - 1):
-            yield lower, lower + 1, TransferKind.ACTIVATION
-            yield lower + 1, lower, TransferKind.GRADIENT
+def channels(pp_rank_by_stage: Sequence[int], *, dp: int) -> tuple[Channel, ...]:
+    """Return the channels of all replicas in the order every worker creates them.
+
+    There is one for each ordered pair of workers and kind that any boundary uses, and
+    none where neighbouring stages are on one worker.
+
+    Args:
+        pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
+        dp: replicas.
+    """
+    pp = max(pp_rank_by_stage) + 1
+    found: dict[Channel, None] = {}  # a set would not keep the order
+    for first in range(0, dp * pp, pp):
+        for below, above in pairwise(pp_rank_by_stage):
+            if below != above:
+                found[first + below, first + above, TransferKind.ACTIVATION] = None
+                found[first + above, first + below, TransferKind.GRADIENT] = None
+    return tuple(found)
 
 
-def join_nccl(store: Store, *, place: Place, device: torch.device, limit: timedelta) -> "NcclTransport":
+def join_nccl(
+    store: Store, *, place: Place, pp_rank_by_stage: Sequence[int], device: torch.device, limit: timedelta
+) -> "NcclTransport":
     """Connect to all other workers; blocks until all are here.
+
+    Args:
+        store: of this attempt alone.
+        place: this worker's.
+        pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
+        device: where all tensors are.
+        limit: of every wait.
 
     Raises:
         RendezvousError: not all came in time, or NCCL cannot be used.
@@ -47,7 +71,7 @@ def join_nccl(store: Store, *, place: Place, device: torch.device, limit: timede
             timeout=limit,
             device_id=device,
         )
-        return NcclTransport(dist, place=place, device=device)
+        return NcclTransport(dist, place=place, pp_rank_by_stage=pp_rank_by_stage, device=device)
     except (RuntimeError, ValueError) as error:
         raise RendezvousError(f"the {place.num_workers} workers did not all connect over NCCL: {error}") from error
 
@@ -59,18 +83,19 @@ class NcclTransport:
     one look at the device: before the vote of a step, and at its end.
     """
 
-    def __init__(self, dist: Any, *, place: Place, device: torch.device) -> None:
+    def __init__(self, dist: Any, *, place: Place, pp_rank_by_stage: Sequence[int], device: torch.device) -> None:
         """Create all groups; every worker does so at once.
 
         Args:
             dist: ``torch.distributed``, with its default group over all workers.
             place: this worker's.
+            pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
             device: where all tensors are.
         """
         self._dist = dist
         self._device = device
         self._channels: dict[Channel, Any] = {}
-        for source, target, kind in channels(pp=place.pp, dp=place.dp):
+        for source, target, kind in channels(pp_rank_by_stage, dp=place.dp):
             group = dist.new_group([source, target], backend="nccl", device_id=device)
             if place.worker in (source, target):
                 self._channels[source, target, kind] = group
@@ -139,7 +164,7 @@ class NcclTransport:
         group = self._channels.get((source, target, message.kind))
         if group is None:
             raise PeerLostError(
-                f"workers {source} and {target} are no neighbours, so {describe(message)} has no channel"
+                f"no boundary leads from worker {source} to worker {target}, so {describe(message)} has no channel"
             )
         return group
 

@@ -26,6 +26,9 @@ def run_executor(config: ExecutorConfig) -> int:
     record = RecordWriter(Record(config.record_fd))
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
+    # Every communicator has a stream of its own, and a receive that waits on one must not hold up the
+    # others. CUDA folds all streams into 8 queues where nobody asks for more; a worker of a V has 11.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     for model_type in SUPPORTED:
         family_of(model_type)  # what takes seconds is done before the work comes
     work = json.loads(lifeline.work())

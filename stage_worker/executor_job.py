@@ -26,6 +26,8 @@ class ExecutorJob:
     """Its stages, ascending."""
     num_stages: int
     """Of the whole model."""
+    pp_rank_by_stage: tuple[int, ...]
+    """Place in the pipeline of each stage's worker, stage 0 first."""
     folder: Path | None
     """Pretrained model; None for one from scratch."""
     config: Mapping[str, Any]
@@ -60,10 +62,12 @@ def job_of(assignment: pb.Assignment) -> ExecutorJob:
                 num_layers=part.num_layers,
                 is_first=part.stage == 0,
                 is_last=part.stage == last,
+                splits_backward=part.splits_backward,
             )
             for part in assignment.stages
         ),
         num_stages=assignment.num_stages,
+        pp_rank_by_stage=tuple(assignment.pp_rank_by_stage),
         folder=Path(folder) if folder is not None else None,
         config=model["config"] or {},
         attention=model["attention"],

@@ -93,7 +93,7 @@ class CommandLoop:
 
     def _note(self, command: Command, seq: int) -> None:
         self._record.finish_command(command.op, seq)
-        self._record.set_in_flight({self._stages[0]: self._engine.in_flight})
+        self._record.set_in_flight(self._engine.in_flight_by_stage)
 
     def _report(self, result: StepResult, *, split: str) -> None:
         self._sent_bytes += result.sent_bytes

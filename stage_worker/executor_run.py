@@ -83,7 +83,7 @@ class ExecutorRun:
             checkpoints=self._config.state_dir / "jobs" / self._job.job / "checkpoints",
         )
         self._record.set_loaded()
-        log.info("stage is loaded", stages=sorted(model.stages), parameters=model.num_parameters)
+        log.info("stages are loaded", stages=sorted(model.stages), parameters=model.num_parameters)
         ready = pb.ExecutorReady(parameters=model.num_parameters, peak_bytes=self._peak_bytes())
         self._link.say(pb.ExecuteRequest(ready=ready))
         loop.run()
@@ -119,6 +119,7 @@ class ExecutorRun:
                 TransportName(self._config.transport),
                 store,
                 place=self._job.place,
+                pp_rank_by_stage=self._job.pp_rank_by_stage,
                 job=self._job.job,
                 attempt=self._job.attempt,
                 host=self._config.advertise,

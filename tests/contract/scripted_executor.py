@@ -113,14 +113,21 @@ class ExecutorUnderTest:
         record.close_descriptor()
         self.log = state_dir / "jobs" / "a" / "logs" / "worker-0.log"
 
-    def give_work(self, *, data_service: str, spec: dict[str, Any] | None = None) -> None:
+    def give_work(
+        self,
+        *,
+        data_service: str,
+        spec: dict[str, Any] | None = None,
+        stages: tuple[pb.StageSlice, ...] = (pb.StageSlice(stage=0, first_layer=0, num_layers=2),),
+    ) -> None:
         assignment = pb.Assignment(
             job="a",
             attempt=1,
             num_workers=1,
             spec_json=json.dumps(spec if spec is not None else SPEC),
-            stages=[pb.StageSlice(stage=0, first_layer=0, num_layers=2)],
-            num_stages=1,
+            stages=stages,
+            num_stages=len(stages),
+            pp_rank_by_stage=[0] * len(stages),
             total_steps=10,
             data_service=data_service,
             num_labels=2,

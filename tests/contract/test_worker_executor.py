@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from takt.v1 import commands_pb2, data_pb2
+from takt.v1 import workers_pb2 as pb
 
 from stage_worker.engine.ledger import Activity
 from tests.contract.fake_data_service import FakeDataService, serving
@@ -16,9 +17,11 @@ from tests.contract.scripted_executor import SPEC, ExecutorUnderTest, ScriptedCo
 pytestmark = pytest.mark.timeout(120)
 
 SHAPES = ((3, 7), (2, 5))
-F, B, REDUCE, STEP, SAVE, STOP = (
+F, B, INPUT, WEIGHT, REDUCE, STEP, SAVE, STOP = (
     commands_pb2.OP_FORWARD,
     commands_pb2.OP_BACKWARD,
+    commands_pb2.OP_INPUT_GRADIENT,
+    commands_pb2.OP_WEIGHT_GRADIENT,
     commands_pb2.OP_REDUCE,
     commands_pb2.OP_STEP,
     commands_pb2.OP_SAVE,
@@ -69,7 +72,7 @@ def test_executor_whole_life(
     assert first.loss_sums[0] > first.loss_sums[1] > 0  # 3 rows against 2
     assert first.learning_rate == 1e-3
     assert first.grad_norm > 0
-    assert {share.activity for share in first.times if share.busy} == {"F", "B", "step"}
+    assert {share.activity for share in first.times if share.busy and share.seconds} == {"F", "B", "step"}
 
     coordinator.command(commands(F, F, first_seq=13, phase=data_pb2.PHASE_EVALUATE, shapes=SHAPES, ends_step=True))
     rows = coordinator.hear("rows")
@@ -101,6 +104,48 @@ def test_executor_whole_life(
         ("train", 2),
         ("validation", 1),
     ]
+
+
+def test_executor_with_the_first_and_the_last_stage_keeps_them_apart_and_reads_the_columns_of_both(
+    coordinator: ScriptedCoordinator, data_service: FakeDataService, tmp_path: Path
+) -> None:
+    """Two stages of a V's worker: what one hands the other is not transferred."""
+    stages = (
+        pb.StageSlice(stage=0, first_layer=0, num_layers=1),
+        pb.StageSlice(stage=1, first_layer=1, num_layers=1, splits_backward=True),
+    )
+    order = [(0, F, 0), (1, F, 0), (0, F, 1), (1, INPUT, 0), (1, F, 1), (0, B, 0), (1, WEIGHT, 0)]
+    order += [(1, INPUT, 1), (0, B, 1), (1, WEIGHT, 1), (0, REDUCE, 0), (0, STEP, 0)]
+    with ExitStack() as stack:
+        executor = ExecutorUnderTest(stack.enter_context(coordinator.serving()), tmp_path)
+        stack.callback(executor.end)
+        executor.give_work(data_service=stack.enter_context(serving(data_service)), stages=stages)
+        begin(coordinator)
+        message = commands(first_seq=1, shapes=SHAPES, ends_step=True)
+        message.commands.extend(commands_pb2.Command(op=op, stage=s, microbatch=m) for s, op, m in order)
+        coordinator.command(message)
+        report = coordinator.hear("step")
+        busy = {(share.stage, share.activity) for share in report.times if share.busy and share.seconds}
+        assert busy == {(0, "F"), (0, "B"), (0, "step"), (1, "F"), (1, "I"), (1, "W")}
+        assert report.loss_sums[0] > report.loss_sums[1] > 0  # 3 rows against 2
+        assert (report.sent_bytes, report.received_bytes, report.peak_in_flight) == (0, 0, 4)
+        (request,) = data_service.requests
+        assert sorted(request.columns) == ["attention_mask", "input_ids", "labels", "token_type_ids"]
+        snapshot = executor.snapshot()
+        assert snapshot.in_flight == {0: 0, 1: 0}
+        assert snapshot.ended_seconds[Activity.WEIGHT_GRADIENT, 1] > 0
+
+        coordinator.command(commands(SAVE, first_seq=13))
+        saved = coordinator.hear("saved")
+        assert [(shard.kind, shard.stage) for shard in saved.shards] == [
+            ("parameters", 0),
+            ("optimizer", 0),
+            ("model", 0),
+            ("parameters", 1),
+            ("optimizer", 1),
+        ]
+        coordinator.command(commands(STOP, first_seq=14))
+        assert executor.process.wait(timeout=30) == 0
 
 
 def test_executor_single_commands_are_acknowledged_one_by_one(

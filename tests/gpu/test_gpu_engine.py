@@ -84,7 +84,7 @@ worker, device = int(sys.argv[1]), torch.device("cuda", int(sys.argv[1]))
 torch.cuda.set_device(device)
 transport = join_transport(
     TransportName.AUTO, join_store(sys.argv[2], limit_seconds=60), place=Place(worker=worker, pp=2, dp=1),
-    job="test", attempt=1, host="127.0.0.1", device=device, limit_seconds=60,
+    pp_rank_by_stage=(0, 1), job="test", attempt=1, host="127.0.0.1", device=device, limit_seconds=60,
 )
 messages = [
     Message(phase=Phase.TRAIN, step=1, kind=TransferKind.ACTIVATION, boundary=0, microbatch=m, shape=(2, m + 1, 4),

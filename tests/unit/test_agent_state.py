@@ -261,6 +261,13 @@ def test_readiness_follows_the_stage_through_the_life_of_a_job(story: Story) -> 
     assert "job a attempt 1: the executor exited with code 1" in reason
 
 
+def test_readiness_names_all_stages_of_a_worker(story: Story) -> None:
+    story.hear(Assigned(replace(WORK, stages=(0, 3))))
+    assert readiness(story.state, BLANK) == (False, "the executor of job a attempt 1 is loading stages 0, 3")
+    loaded = replace(BLANK, loaded=True)
+    assert readiness(story.state, loaded) == (True, "stages 0, 3 of job a attempt 1 are loaded")
+
+
 def test_readiness_is_lost_as_soon_as_the_executor_is_killed(running: Story) -> None:
     running.hear(Abandoned("stream lost"))
     assert readiness(running.state, replace(BLANK, loaded=True)) == (

@@ -53,6 +53,24 @@ def test_checkpoint_shards_are_described_as_they_lie_on_the_disk(tmp_path: Path)
         assert (len(content), hashlib.sha256(content).hexdigest()) == (shard.num_bytes, shard.sha256)
 
 
+def test_checkpoint_of_a_worker_with_two_stages_has_shards_of_both_and_no_other(tmp_path: Path) -> None:
+    """The worker of a V that holds the first and the last of four stages."""
+    shards = write_shards(tmp_path, load_tiny(stage=(0, 3), pp=4), optimizer_state=moments, updates_applied=7)
+    assert [(shard.file, shard.stage) for shard in shards] == [
+        ("stage-000.safetensors", 0),
+        ("optimizer-000.safetensors", 0),
+        ("config.json", 0),
+        ("stage-003.safetensors", 3),
+        ("optimizer-003.safetensors", 3),
+    ]
+    first, last = (set(load_file(tmp_path / f"stage-00{stage}.safetensors")) for stage in (0, 3))
+    assert {name.split(".")[1] for name in first if name.startswith("bert.")} == {"embeddings", "encoder"}
+    assert not first & last
+    assert {name for name in last if name.startswith("classifier")} == {"classifier.weight", "classifier.bias"}
+    moments_3 = load_file(tmp_path / "optimizer-003.safetensors")["classifier.weight.exp_avg"]
+    assert torch.equal(moments_3, torch.full((2, 16), 3.0))
+
+
 def test_checkpoint_optimizer_shard_holds_moments_and_the_count_of_updates(tmp_path: Path) -> None:
     write_shards(tmp_path, load_tiny(stage=1, pp=2), optimizer_state=moments, updates_applied=7)
     with safe_open(tmp_path / "optimizer-001.safetensors", framework="pt") as file:

@@ -1,6 +1,8 @@
 """The NCCL adapter against a stand-in for torch.distributed that moves tensors between objects of one process."""
 
+from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -14,6 +16,11 @@ from stage_worker.engine.transport import Message, PeerLostError, TransferError,
 
 CPU = torch.device("cpu")
 SHAPE = (2, 3, 4)
+A, G = TransferKind.ACTIVATION, TransferKind.GRADIENT
+
+LOOPING_2X2, LOOPING_3X2, V_3 = (0, 1, 0, 1), (0, 1, 2, 0, 1, 2), (0, 1, 2, 2, 1, 0)
+ONE_WORKER, ZIGZAG = (0, 0, 0), (2, 0, 0, 1, 2, 1)
+"""Place in the pipeline of each stage's worker."""
 
 
 @dataclass
@@ -25,6 +32,8 @@ class FakeDist:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     arriving: list[torch.Tensor] = field(default_factory=list)
     fails: str | None = None
+    wires: dict[int, deque[torch.Tensor]] | None = None
+    """What is on its way over each group, where several workers are connected."""
 
     def new_group(self, ranks: list[int], *, backend: str, device_id: torch.device) -> int:
         """Return the group's number."""
@@ -35,12 +44,16 @@ class FakeDist:
 
     def isend(self, tensor: torch.Tensor, rank: int, *, group: int) -> "FakeWork":
         self.calls.append(("send", rank, self.groups[group], group, tensor))
+        if self.wires is not None:
+            self.wires.setdefault(group, deque()).append(tensor.clone())
         return FakeWork(self.fails)
 
     def irecv(self, tensor: torch.Tensor, rank: int, *, group: int) -> "FakeWork":
         self.calls.append(("recv", rank, self.groups[group], group, tensor))
         if self.arriving:
             tensor.copy_(self.arriving.pop(0))
+        if self.wires is not None:
+            tensor.copy_(self.wires[group].popleft())
         return FakeWork(self.fails)
 
     def all_gather(self, parts: list[torch.Tensor], own: torch.Tensor, *, group: int) -> None:
@@ -80,24 +93,85 @@ def message(kind: TransferKind = TransferKind.ACTIVATION, *, microbatch: int = 0
     )
 
 
-def transport(worker: int = 1, *, pp: int = 3, dp: int = 1, **fake: Any) -> tuple[NcclTransport, FakeDist]:
+def transport(
+    worker: int = 1, *, pp: int = 3, dp: int = 1, pp_rank_by_stage: tuple[int, ...] | None = None, **fake: Any
+) -> tuple[NcclTransport, FakeDist]:
+    """Return one worker's transport; without ``pp_rank_by_stage`` each worker holds one stage."""
     dist = FakeDist(**fake)
-    return NcclTransport(dist, place=Place(worker=worker, pp=pp, dp=dp), device=CPU), dist
+    place = Place(worker=worker, pp=pp, dp=dp)
+    ranks = pp_rank_by_stage if pp_rank_by_stage is not None else tuple(range(pp))
+    return NcclTransport(dist, place=place, pp_rank_by_stage=ranks, device=CPU), dist
 
 
-def test_channels_are_one_for_each_ordered_pair_and_kind() -> None:
-    A, G = TransferKind.ACTIVATION, TransferKind.GRADIENT
-    assert list(channels(pp=3, dp=1)) == [(0, 1, A), (1, 0, G), (1, 2, A), (2, 1, G)]
-    assert list(channels(pp=2, dp=2)) == [(0, 1, A), (1, 0, G), (2, 3, A), (3, 2, G)]
-    assert list(channels(pp=1, dp=4)) == []
+def test_channels_of_one_stage_a_worker_are_one_for_each_direction() -> None:
+    assert channels((0, 1, 2), dp=1) == ((0, 1, A), (1, 0, G), (1, 2, A), (2, 1, G))
+    assert channels((0, 1), dp=2) == ((0, 1, A), (1, 0, G), (2, 3, A), (3, 2, G))
+    assert channels((0,), dp=4) == ()
 
 
-@pytest.mark.parametrize(("pp", "dp"), [(1, 1), (4, 1), (2, 2), (1, 3)])
-def test_all_workers_create_all_groups_eagerly_in_one_order(pp: int, dp: int) -> None:
-    orders = {tuple(transport(worker, pp=pp, dp=dp)[1].groups) for worker in range(pp * dp)}
-    assert len(orders) == 1
-    dists = [transport(worker, pp=pp, dp=dp)[1] for worker in range(pp * dp)]
+@pytest.mark.parametrize(
+    ("pp_rank_by_stage", "expected"),
+    [
+        # Looping: the way from the last worker to the first one as well; boundaries 0 and 2 share theirs.
+        (LOOPING_2X2, {(0, 1, A), (1, 0, G), (1, 0, A), (0, 1, G)}),
+        (LOOPING_3X2, {(0, 1, A), (1, 0, G), (1, 2, A), (2, 1, G), (2, 0, A), (0, 2, G)}),
+        # A V: only neighbours, but both kinds both ways; nothing within worker 2.
+        (V_3, {(u, v, kind) for u, v in ((0, 1), (1, 0), (1, 2), (2, 1)) for kind in (A, G)}),
+        (ZIGZAG, {(2, 0, A), (0, 2, G), (0, 1, A), (1, 0, G), (1, 2, A), (2, 1, G), (2, 1, A), (1, 2, G)}),
+        (ONE_WORKER, set()),
+    ],
+    ids=["looping_2x2", "looping_3x2", "v_3", "zigzag", "one_worker"],
+)
+def test_channels_are_those_of_the_placement_once_each(
+    pp_rank_by_stage: tuple[int, ...], expected: set[tuple[int, int, TransferKind]]
+) -> None:
+    found = channels(pp_rank_by_stage, dp=1)
+    assert len(found) == len(expected)
+    assert set(found) == expected
+    pp = max(pp_rank_by_stage) + 1
+    second = {(source + pp, target + pp, kind) for source, target, kind in expected}
+    assert set(channels(pp_rank_by_stage, dp=2)) == expected | second
+
+
+PLACED = [
+    (1, 1, (0,)),
+    (4, 1, (0, 1, 2, 3)),
+    (2, 2, (0, 1)),
+    (1, 3, (0,)),
+    (2, 2, LOOPING_2X2),
+    (3, 1, LOOPING_3X2),
+    (3, 1, V_3),
+    (3, 2, ZIGZAG),
+]
+
+
+@pytest.mark.parametrize(("pp", "dp", "pp_rank_by_stage"), PLACED)
+def test_all_workers_create_all_groups_eagerly_in_one_order(
+    pp: int, dp: int, pp_rank_by_stage: tuple[int, ...]
+) -> None:
+    dists = [transport(worker, pp=pp, dp=dp, pp_rank_by_stage=pp_rank_by_stage)[1] for worker in range(pp * dp)]
+    assert len({tuple(dist.groups) for dist in dists}) == 1
     assert all(all(dist.eager) for dist in dists)
+
+
+@pytest.mark.parametrize("pp_rank_by_stage", [LOOPING_2X2, LOOPING_3X2, V_3, ZIGZAG])
+def test_every_transfer_of_a_placement_arrives_as_what_it_is(pp_rank_by_stage: tuple[int, ...]) -> None:
+    pp = max(pp_rank_by_stage) + 1
+    wires: dict[int, deque[torch.Tensor]] = {}
+    workers = [transport(w, pp=pp, pp_rank_by_stage=pp_rank_by_stage, wires=wires)[0] for w in range(pp)]
+    transfers = []
+    for (boundary, (below, above)), microbatch in product(enumerate(pairwise(pp_rank_by_stage)), range(3)):
+        if below != above:
+            transfers.append((below, above, message(A, boundary=boundary, microbatch=microbatch)))
+            transfers.append((above, below, message(G, boundary=boundary, microbatch=microbatch)))
+    for number, (source, target, what) in enumerate(transfers):
+        workers[source].send(torch.full(SHAPE, float(number)), what, to_worker=target)
+    for number, (source, target, what) in enumerate(transfers):
+        arrived = workers[target].receive(what, from_worker=source).wait()
+        assert torch.equal(arrived, torch.full(SHAPE, float(number)))
+    for worker in workers:
+        worker.flush()  # looks at every trailer
+    assert all(not wire for wire in wires.values())
 
 
 def test_each_direction_and_kind_has_its_own_communicator() -> None:
@@ -164,10 +238,14 @@ def test_lost_peer_is_named() -> None:
         middle.add_over_stages(torch.zeros(1))
 
 
-def test_transfer_between_workers_that_are_no_neighbours_is_refused() -> None:
+def test_transfer_where_no_boundary_leads_is_refused() -> None:
     first, _ = transport(0)
-    with pytest.raises(PeerLostError, match="workers 0 and 2 are no neighbours"):
+    with pytest.raises(PeerLostError, match="no boundary leads from worker 0 to worker 2"):
         first.send(torch.zeros(SHAPE), message(), to_worker=2)
+    with pytest.raises(PeerLostError, match="no boundary leads from worker 0 to worker 1, so the gradient"):
+        first.send(torch.zeros(SHAPE), message(G), to_worker=1)
+    looping, _ = transport(0, pp_rank_by_stage=LOOPING_3X2)
+    looping.send(torch.zeros(SHAPE), message(G, boundary=2), to_worker=2)
 
 
 def test_close_leaves_all_groups() -> None:

@@ -42,6 +42,7 @@ def assignment(**changes: Any) -> pb.Assignment:
         spec_json=json.dumps(SPEC | changes),
         stages=[pb.StageSlice(stage=2, first_layer=8, num_layers=4)],
         num_stages=3,
+        pp_rank_by_stage=[0, 1, 2],
         total_steps=40,
         data_service="data:7710",
         num_labels=2,
@@ -63,6 +64,21 @@ def test_job_of_an_assignment_reads_place_stages_and_training() -> None:
     )
     assert (job.optimizer.weight_decay, job.optimizer.max_grad_norm) == (0.125, 1.0)
     assert (job.needs.labels, job.needs.pad_token_id, job.needs.vocabulary_size) == (("no", "yes"), 3, 99)
+
+
+def test_job_of_a_v_holds_the_first_and_the_last_stage_and_knows_who_has_the_others() -> None:
+    message = assignment()
+    message.worker, message.num_stages, message.pp_rank_by_stage[:] = 3, 6, [0, 1, 2, 2, 1, 0]
+    del message.stages[:]
+    message.stages.add(stage=0, first_layer=0, num_layers=2)
+    message.stages.add(stage=5, first_layer=10, num_layers=2, splits_backward=True)
+    job = job_of(message)
+    assert (job.place.dp_rank, job.place.pp_rank) == (1, 0)
+    assert job.pp_rank_by_stage == (0, 1, 2, 2, 1, 0)
+    assert [(part.stage, part.is_first, part.is_last, part.splits_backward) for part in job.slices] == [
+        (0, True, False, False),
+        (5, False, True, True),
+    ]
 
 
 def test_job_of_a_model_from_scratch_has_its_config_and_no_folder() -> None:

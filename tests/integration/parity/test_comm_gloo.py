@@ -1,5 +1,6 @@
 """The Gloo transport over real sockets: what arrives is verified, who is gone is named, no wait is for ever."""
 
+import itertools
 import os
 import shutil
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from stage_worker.comm_gloo import GlooTransport, join_gloo
+from stage_worker.comm_gloo import GlooTransport, join_gloo, tag_of
 from stage_worker.comm_place import Place
 from stage_worker.comm_store import RendezvousError, TCPStore, address_of, join_store, open_store
 from stage_worker.engine.commands import Phase
@@ -82,16 +83,51 @@ def test_transfers_match_by_what_they_are_and_not_by_order(pair: list[GlooTransp
     pair[0].flush()
 
 
+def test_transfers_of_three_boundaries_cross_between_two_workers_both_ways(pair: list[GlooTransport]) -> None:
+    """Two workers with two chunks each, stages 0 1 0 1: the one before and the one behind are the same worker."""
+    transfers = []
+    for boundary, microbatch in itertools.product(range(3), range(4)):
+        below = boundary % 2
+        transfers.append((below, message(boundary=boundary, microbatch=microbatch)))
+        gradient = message(kind=TransferKind.GRADIENT, boundary=boundary, microbatch=microbatch)
+        transfers.append((1 - below, gradient))
+    for number, (source, each) in enumerate(transfers):
+        pair[source].send(numbers(start=100.0 * number), each, to_worker=1 - source)
+    pending = [(n, pair[1 - source].receive(each, from_worker=source)) for n, (source, each) in enumerate(transfers)]
+    for number, receive in reversed(pending):
+        assert torch.equal(receive.wait(), numbers(start=100.0 * number))
+    for transport in pair:
+        transport.flush()
+
+
+def test_transfers_whose_tags_repeat_match_in_order(pair: list[GlooTransport]) -> None:
+    sent = [message(boundary=b, microbatch=m) for b in (5, 5 + (1 << 12)) for m in (2, 2 + (1 << 12))]
+    assert len({tag_of(each) for each in sent}) == 1
+    pending = [pair[1].receive(each, from_worker=0) for each in sent]
+    for index, each in enumerate(sent):
+        pair[0].send(numbers(start=float(index)), each, to_worker=1)
+    for index, receive in enumerate(pending):
+        assert torch.equal(receive.wait(), numbers(start=float(index)))
+
+
+def test_tag_of_the_largest_message_is_a_positive_int32() -> None:
+    gradient, evaluate = TransferKind.GRADIENT, Phase.EVALUATE
+    large = message(phase=evaluate, step=2**32 - 1, kind=gradient, boundary=64 * 4096 - 1, microbatch=2**32 - 1)
+    assert tag_of(large) == 2**31 - 1
+    assert tag_of(message(step=32)) == 0
+
+
 @pytest.mark.parametrize(
     ("sent", "announced"),
     [
         (message(shape=(2, 2, 4)), message(shape=(2, 3, 4))),
         (message(shape=(3, 2, 4)), message(shape=(2, 3, 4))),
-        (message(step=1), message(step=1025)),
-        (message(microbatch=1024), message(microbatch=0)),
+        (message(step=1), message(step=33)),
+        (message(microbatch=4096), message(microbatch=0)),
+        (message(boundary=4098), message(boundary=2)),
         (message(dtype=torch.float32), message(dtype=torch.bfloat16, shape=(2, 3, 8))),
     ],
-    ids=["short", "shape", "step", "microbatch", "dtype"],
+    ids=["short", "shape", "step", "microbatch", "boundary", "dtype"],
 )
 def test_transfer_of_another_message_is_refused(sent: Message, announced: Message, pair: list[GlooTransport]) -> None:
     pending = pair[1].receive(announced, from_worker=0)
