@@ -21,7 +21,7 @@ TWO_CHUNKS = (
     "ScheduleZBVZeroBubble",
     "ScheduleDualPipeV",
 )
-DEFERS = "defer_pp_recv" in inspect.signature(schedules.ScheduleLoopedBFS).parameters  # torch 2.9 does not
+DEFERS = "defer_pp_recv" in inspect.signature(schedules.ScheduleLoopedBFS).parameters  # not in every torch
 SIZES = [(2, 4), (2, 6), (4, 8), (4, 12)]
 Order = list[Any]
 
