@@ -14,9 +14,9 @@ def draw(timeline: Timeline) -> str:
 
     A column stands for the shortest action, or for a half, third or quarter of it where all times are
     whole multiples of that; other times are rounded to the nearest column. Lines are never cut.
-    A worker with one stage is headed by the stage, and its cells leave the stage out.
+    Where each worker has one stage, of its own number, it is headed by that, and its cells leave the stage out.
     """
-    one_stage_each = all(len({span.action.stage for span in spans}) == 1 for spans in timeline.workers)
+    one_stage_each = all({span.action.stage for span in spans} == {w} for w, spans in enumerate(timeline.workers))
     names = [[_name(span, with_stage=not one_stage_each) for span in spans] for spans in timeline.workers]
     shortest = min(span.end - span.start for spans in timeline.workers for span in spans)
     division = _division(timeline, shortest)
