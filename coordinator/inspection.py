@@ -7,8 +7,7 @@ from coordinator.agents import Agents
 from coordinator.data_client import DataClient
 from coordinator.facts import DataFacts, ModelFacts
 from coordinator.planning import JobPlan, plan_job
-from coordinator.problem import Problem, SpecError
-from coordinator.schedule.actions import PlanError
+from coordinator.problem import SpecError
 from coordinator.spec import JobSpec, to_json
 
 
@@ -33,7 +32,8 @@ async def inspect(spec: JobSpec, *, agents: Agents, data: DataClient, limit_seco
         raise model
     if isinstance(rows, BaseException):
         raise rows
-    return plan_from(spec, Facts(model, rows))
+    # A large plan takes seconds, and heartbeats must be heard meanwhile.
+    return await asyncio.to_thread(plan_job, spec, model=model, data=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,3 @@ class Facts:
 
     model: ModelFacts
     data: DataFacts
-
-
-def plan_from(spec: JobSpec, facts: Facts) -> JobPlan:
-    """Return the plan of a job about which ``facts`` are known.
-
-    Raises:
-        SpecError: it cannot run, as it is written.
-    """
-    try:
-        return plan_job(spec, model=facts.model, data=facts.data)
-    except PlanError as error:
-        raise SpecError([Problem("schedule", str(error))]) from error

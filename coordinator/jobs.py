@@ -1,5 +1,6 @@
 """What users may do with jobs: submit, look, cancel."""
 
+import asyncio
 import time
 import uuid
 from dataclasses import replace
@@ -9,10 +10,10 @@ import structlog
 from takt.rpc.errors import TaktError, UnreachableError
 
 from coordinator.files import JobFiles
-from coordinator.inspection import Facts, inspect, plan_from
+from coordinator.inspection import Facts, inspect
 from coordinator.job_id import check_job_id
 from coordinator.ownership import Ownership
-from coordinator.planning import JobPlan
+from coordinator.planning import JobPlan, plan_job, train_plan
 from coordinator.queue import Queue, Queued
 from coordinator.records import JobRecord, JobState, JobView, StateChange
 from coordinator.runner import RunServices
@@ -73,7 +74,7 @@ class Jobs:
         if present is not None:
             return present
         if facts is not None and self._embedded:
-            plan: JobPlan | None = plan_from(spec, facts)
+            plan: JobPlan | None = await asyncio.to_thread(plan_job, spec, model=facts.model, data=facts.data)
         else:
             plan = await self._inspected(spec, limit_seconds)
         record = JobRecord(
@@ -155,13 +156,13 @@ class Jobs:
     async def _inspected(self, spec: JobSpec, limit_seconds: float) -> JobPlan | None:
         """Return the job's plan, None where nobody is there to look at its model or its data."""
         agents = self._services.agents
-        if not agents.can_be_asked():
-            return None
         try:
-            return await inspect(spec, agents=agents, data=self._services.data, limit_seconds=limit_seconds)
+            if agents.can_be_asked():
+                return await inspect(spec, agents=agents, data=self._services.data, limit_seconds=limit_seconds)
         except UnreachableError as error:
             _log.warning("job is looked at when it gets its slots", name=spec.name, reason=str(error))
-            return None
+        await asyncio.to_thread(train_plan, spec)  # a plan that breaks a rule is refused all the same
+        return None
 
     def _is_orphan(self, record: JobRecord) -> bool:
         mine = record.owner == self._ownership.owner

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from coordinator.facts import DataFacts, ModelFacts
 from coordinator.partition import StageSlice, even_partition
-from coordinator.problem import SpecError
+from coordinator.problem import Problem, SpecError
 from coordinator.rules import microbatches_of
+from coordinator.schedule.actions import PlanError
+from coordinator.schedule.custom import make_custom_plan
+from coordinator.schedule.limits import SizeError
 from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
 from coordinator.schedule.simulate import Timeline, simulate
 from coordinator.spec import JobSpec
@@ -46,31 +49,54 @@ class JobPlan:
 
 
 def plan_job(spec: JobSpec, *, model: ModelFacts, data: DataFacts) -> JobPlan:
-    """Return the plan of ``spec``. Starts nothing, takes milliseconds.
+    """Return the plan of ``spec``. Starts nothing; takes milliseconds, a large plan seconds.
 
     Raises:
-        SpecError: The job does not fit its model or its data.
-        PlanError: The schedule cannot be planned, or its plan breaks a rule; the message shows where.
+        SpecError: The job does not fit its model or its data, or its plan breaks a rule.
     """
     problems = check_facts(spec, model, data)
     if problems:
         raise SpecError(problems)
-    topology = Topology(pp=spec.parallel.pp, dp=spec.parallel.dp, tp=spec.parallel.tp)
-    train = make_plan(
-        spec.schedule.name,
-        num_workers=topology.pp,
-        num_chunks=spec.schedule.num_chunks,
-        num_microbatches=microbatches_of(spec),
-        num_slices=spec.train.gradient_accumulation_steps,
-    )
-    evaluate = make_forward_plan(train.placement, num_microbatches=train.num_microbatches)
+    train = train_plan(spec)
     return JobPlan(
         spec=spec,
         model=model,
         data=data,
-        topology=topology,
+        topology=Topology(pp=spec.parallel.pp, dp=spec.parallel.dp, tp=spec.parallel.tp),
         partition=even_partition(num_layers=model.num_layers, num_stages=train.placement.num_stages),
         train=train,
-        evaluate=evaluate,
+        evaluate=make_forward_plan(train.placement, num_microbatches=microbatches_of(spec)),
         prediction=simulate(train),
     )
+
+
+def train_plan(spec: JobSpec) -> Plan:
+    """Return the plan of a training step of one replica, for which neither model nor data need be known.
+
+    Raises:
+        SpecError: The plan breaks a rule; a figure shows where.
+    """
+    schedule, num_workers, num_slices = spec.schedule, spec.parallel.pp, spec.train.gradient_accumulation_steps
+    try:
+        if schedule.file is not None:
+            return make_custom_plan(
+                schedule.file,
+                num_workers=num_workers,
+                num_chunks=schedule.num_chunks,
+                num_microbatches=num_slices * microbatches_of(spec),
+            )
+        return make_plan(
+            schedule.name,
+            num_workers=num_workers,
+            num_chunks=schedule.num_chunks,
+            num_microbatches=microbatches_of(spec),
+            num_slices=num_slices,
+            group_size=schedule.group_size,
+            warmup=schedule.warmup,
+        )
+    except SizeError as error:
+        raise SpecError([Problem(f"schedule.{error.option}", str(error).removeprefix(f"{error.option} "))]) from error
+    except PlanError as error:
+        message, _, figure = str(error).partition("\n")
+        key = "schedule" if schedule.file is None else "schedule.file"
+        raise SpecError([Problem(key, message, figure=figure)]) from error

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from coordinator.choices import ScheduleName, Task
 from coordinator.problem import Problem
+from coordinator.schedule.limits import Schedule, SizeError, check_size
 from coordinator.sections import JobSpec
 
 MAX_FORWARDS = 2**16
@@ -170,6 +171,32 @@ def _plan_fits(spec: JobSpec) -> str | None:
     )
 
 
+def _schedule_size(option: str) -> Callable[[JobSpec], str | None]:
+    """Return the check of what the schedule asks of one of its options."""
+
+    def check(spec: JobSpec) -> str | None:
+        schedule = spec.schedule
+        if schedule.name is ScheduleName.CUSTOM:
+            given = {"group_size": schedule.group_size, "warmup": schedule.warmup}.get(option)
+            return None if given is None else "is given, but custom takes its order from the file; leave it out"
+        if schedule.name not in tuple(Schedule):
+            return None  # told as not built
+        try:
+            check_size(
+                schedule.name,
+                num_workers=spec.parallel.pp,
+                num_chunks=schedule.num_chunks,
+                num_microbatches=microbatches_of(spec),
+                group_size=schedule.group_size,
+                warmup=schedule.warmup,
+            )
+        except SizeError as error:
+            return str(error).removeprefix(f"{option} ") if error.option == option else None
+        return None
+
+    return check
+
+
 def _plan_file(spec: JobSpec) -> str | None:
     name, file = spec.schedule.name, spec.schedule.file
     if file is None:
@@ -192,6 +219,7 @@ def _loss_scale(spec: JobSpec) -> str | None:
 _BATCH = ("train.global_batch_size", "parallel.dp", "train.gradient_accumulation_steps")
 _COUNT = ("schedule.num_microbatches", "schedule.microbatch_size")
 _CHUNKS = ("parallel.pp", "schedule.num_chunks")
+_SHAPE = (*_COUNT, *_BATCH, *_CHUNKS, "schedule.name", "schedule.group_size", "schedule.warmup")
 
 RULES: tuple[Rule, ...] = (
     Rule("name", ("name",), _name),
@@ -207,6 +235,10 @@ RULES: tuple[Rule, ...] = (
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_agree),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_fit),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH, *_CHUNKS), _plan_fits),
+    *(
+        Rule(f"schedule.{option}", _SHAPE, _schedule_size(option))
+        for option in ("num_chunks", "num_microbatches", "group_size", "warmup")
+    ),
     Rule("schedule.file", ("schedule.name", "schedule.file"), _plan_file),
     Rule("train.loss_scale", ("train.loss_scale",), _loss_scale),
 )

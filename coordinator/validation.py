@@ -14,12 +14,18 @@ def check_facts(spec: JobSpec, model: ModelFacts, data: DataFacts) -> tuple[Prob
 
 
 def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterator[Problem]:
-    stages = spec.parallel.pp * spec.schedule.num_chunks
-    if stages > model.num_layers:
+    pp, chunks, layers = spec.parallel.pp, spec.schedule.num_chunks, model.num_layers
+    if pp > layers:
         yield Problem(
             "parallel.pp",
-            f"is {spec.parallel.pp}, but the model has {model.num_layers} layers and every stage needs one; "
-            f"needs at most {model.num_layers // spec.schedule.num_chunks}",
+            f"is {pp}, but the model has {layers} layers and every stage needs one; needs at most {layers}",
+        )
+    elif pp * chunks > layers:
+        fewer = f", or parallel.pp of at most {layers // chunks}" if layers >= chunks else ""
+        yield Problem(
+            "schedule.num_chunks",
+            f"is {chunks}, which makes {pp * chunks} stages on {pp} workers, but the model has {layers} layers and "
+            f"every stage needs one; needs at most {layers // pp}{fewer}",
         )
     if spec.data.max_length > model.max_positions:
         yield Problem(

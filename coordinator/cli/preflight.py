@@ -3,18 +3,29 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from coordinator.cli.console import print_remark
 from coordinator.jobfile import load_job
 from coordinator.local_facts import local_facts
 from coordinator.planning import JobPlan, plan_job
+from coordinator.schedule.plan import Plan
 
 
 def check_job(job_file: Path, settings: Iterable[str]) -> JobPlan:
     """Return the plan of a job whose every check has passed; the facts programs run for it, a few seconds.
 
+    What its user should know of the plan is told on stderr.
+
     Raises:
         SpecError: the job cannot be run as it is written.
-        PlanError: its schedule cannot be planned.
     """
     spec = load_job(job_file, settings)
     model, data = local_facts(spec)
-    return plan_job(spec, model=model, data=data)
+    plan = plan_job(spec, model=model, data=data)
+    print_notices(plan.train)
+    return plan
+
+
+def print_notices(plan: Plan) -> None:
+    """Tell on stderr what a user of ``plan`` should know."""
+    for notice in plan.notices:
+        print_remark(f"notice: {notice}")

@@ -74,6 +74,57 @@ def test_submit_prints_only_the_id_and_sends_the_whole_resolved_spec(takt: Cli, 
     assert spec["schedule"]["num_microbatches"] == 8
 
 
+def custom_job(job_file: str, plan: str) -> str:
+    """Give a job a plan of its own, beside it; return the job's file."""
+    path = Path(job_file)
+    path.with_name("plan.csv").write_text(plan)
+    path.write_text(JOB_FILE + "schedule: {name: custom, num_microbatches: 2, file: plan.csv}\n")
+    return job_file
+
+
+def test_submit_sends_the_text_of_a_custom_plan(takt: Cli, job_file: str) -> None:
+    plan = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+    assert takt("submit", custom_job(job_file, plan)) == 0
+    assert json.loads(takt.jobs.specs["demo-1"])["schedule"]["file"] == plan
+    assert takt.err == ""
+
+
+def test_submit_of_a_custom_plan_that_breaks_a_rule_shows_the_place_and_sends_nothing(takt: Cli, job_file: str) -> None:
+    assert takt("submit", custom_job(job_file, "0F0,0F1,0B0,0B1\n1B0,1F0,1F1,1B1\n")) == 2
+    first, *figure = takt.err.splitlines()
+    assert first.startswith("error: schedule.file: the plan breaks the rule: ")
+    assert ["[1B0]" in line for line in figure if "<--" in line] == [True]
+    assert (takt.out, takt.jobs.specs) == ("", {})
+
+
+def test_submit_of_a_custom_plan_that_does_not_ascend_says_so_once_on_stderr(takt: Cli, job_file: str) -> None:
+    assert takt("submit", custom_job(job_file, "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n")) == 0
+    assert takt.out == "demo-1\n"
+    assert [line.split(": ")[0] for line in takt.err.splitlines()] == ["notice"] * takt.err.count("\n")
+    assert 0 < takt.err.count("\n") <= 2
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ("{name: zbv}", "schedule.num_chunks: is 1, but zbv needs 2"),
+        (
+            "{name: dualpipev, num_chunks: 2, num_microbatches: 3}",
+            "schedule.num_microbatches: is 3, but dualpipev on 2",
+        ),
+        ("{name: custom, file: no.csv}", "no.csv: there is no such plan file"),
+        ("{name: auto}", 'schedule.name: is "auto", which this version has not built'),
+    ],
+)
+def test_submit_of_a_schedule_that_does_not_fit_exits_2_and_sends_nothing(
+    takt: Cli, job_file: str, schedule: str, said: str
+) -> None:
+    Path(job_file).write_text(f"{JOB_FILE}schedule: {schedule}\n")
+    assert takt("submit", job_file) == 2
+    assert said in takt.err
+    assert (takt.out, takt.jobs.specs) == ("", {})
+
+
 def test_submit_twice_with_one_id_and_an_equal_job_answers_the_same_job(takt: Cli, job_file: str) -> None:
     assert takt("submit", job_file, "--id", "mine") == 0
     assert takt("submit", job_file, "--id", "mine") == 0

@@ -94,6 +94,27 @@ async def test_submit_model_too_small_for_the_stages_is_refused(world: Rig) -> N
     assert (error.details() or "").startswith("parallel.pp: is 5, but the model has 4 layers")
 
 
+@pytest.mark.parametrize("num_agents", [0, 1])
+async def test_submit_custom_plan_that_breaks_a_rule_is_refused_with_the_place(world: Rig, num_agents: int) -> None:
+    await world.add_agents(num_agents)
+    backward_first = "0F0,0F1,0B0,0B1\n1B0,1F0,1F1,1B1\n"
+    error = await refusal(world, spec_json(schedule={"name": "custom", "file": backward_first}), job="bad")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    first, *figure = (error.details() or "").splitlines()
+    assert first.startswith("schedule.file: the plan breaks the rule: ")
+    assert ["[1B0]" in line for line in figure if "<--" in line] == [True]
+    with pytest.raises(grpc.aio.AioRpcError, match="no job bad"):
+        await world.job("bad")
+
+
+async def test_submit_path_of_a_plan_instead_of_the_plan_is_refused_by_name(world: Rig) -> None:
+    document = json.loads(spec_json())
+    document["schedule"] |= {"name": "custom", "file": "/plans/plan.csv"}
+    error = await refusal(world, json.dumps(document))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (error.details() or "").startswith("schedule.file: is '/plans/plan.csv', a path; ")
+
+
 async def test_submit_before_any_agent_is_looked_at_when_it_gets_its_slots(world: Rig) -> None:
     world.data.refusal = "no such folder"
     job = await world.submit()

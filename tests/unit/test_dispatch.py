@@ -1,6 +1,7 @@
 import pytest
 from takt.v1 import commands_pb2, data_pb2
 
+from coordinator.assignment import assignment_of
 from coordinator.dispatch import Dispatch
 from coordinator.events import Item, ItemKind
 from coordinator.facts import DataFacts, ModelFacts, Split
@@ -9,19 +10,19 @@ from coordinator.planning import JobPlan, plan_job
 from coordinator.spec import parse_spec
 
 
-def job_plan(*, pp: int = 2, dp: int = 1, schedule: str = "1f1b", num_microbatches: int = 2) -> JobPlan:
+def job_plan(*, pp: int = 2, dp: int = 1, schedule: str = "1f1b", num_chunks: int = 1) -> JobPlan:
     spec = parse_spec(
         {
             "name": "tiny",
             "model": {"config": {"model_type": "bert"}},
             "data": {"task": "demo"},
             "parallel": {"pp": pp, "dp": dp},
-            "schedule": {"name": schedule, "num_microbatches": num_microbatches},
+            "schedule": {"name": schedule, "num_chunks": num_chunks, "num_microbatches": 2},
             "train": {"global_batch_size": 16, "max_steps": 3},
         }
     )
     model = ModelFacts(
-        model_type="bert", num_layers=4, hidden_size=8, max_positions=512, vocabulary_size=0, token_types=2, labels=()
+        model_type="bert", num_layers=6, hidden_size=8, max_positions=512, vocabulary_size=0, token_types=2, labels=()
     )
     data = DataFacts(
         splits=(
@@ -83,6 +84,53 @@ def test_messages_second_replica_has_its_own_shapes_and_peers() -> None:
     assert text(messages[2]) == "F0 SF0>3 RB0>3 F1 SF1>3 RB1>3 B0 B1 REDUCE STEP"
     assert {command.peer for command in messages[3].commands if command.peer} == {2}
     assert [(m.rows, m.width) for m in messages[3].microbatches] == [(4, 13), (5, 14)]
+
+
+def test_messages_in_a_v_name_the_worker_of_the_neighbouring_stage_in_each_replica() -> None:
+    v = [0, 1, 2, 2, 1, 0]
+    step = {"ACTIVATION": 1, "GRADIENT": -1}
+    messages = Dispatch(job_plan(pp=3, dp=2, schedule="zbv", num_chunks=2), job="j", attempt=1).messages(
+        Item(ItemKind.TRAIN, 1, 1), description(1, dp=2)
+    )
+    for worker, message in messages:
+        dp_rank, pp_rank = divmod(worker, 3)
+        moved = []
+        for command in message.commands:
+            way, _, what = commands_pb2.Op.Name(command.op).removeprefix("OP_").partition("_")
+            if way in ("SEND", "RECV"):
+                other = command.stage + (step[what] if way == "SEND" else -step[what])
+                assert command.peer == 3 * dp_rank + v[other]
+                assert v[command.stage] == pp_rank != v[other]
+                moved.append((way, what, command.stage, command.microbatch))
+        # Two neighbours and two microbatches, but stages 2 and 3 are on one worker and 0 and 5 end the pipeline.
+        assert len(moved) == len(set(moved)) == {0: 2 * 2, 1: 4 * 2, 2: 2 * 2}[pp_rank] * 2
+
+
+def test_messages_split_backward_is_its_two_halves() -> None:
+    # By hand: zbh1, P=2, M=2. Stage 1 sends each gradient before the weights' turn, one microbatch late.
+    messages = dict(
+        Dispatch(job_plan(schedule="zbh1"), job="j", attempt=1).messages(Item(ItemKind.TRAIN, 1, 1), description(1))
+    )
+    computes = [
+        f"{commands_pb2.Op.Name(command.op)[3:]} {command.microbatch}"
+        for command in messages[1].commands
+        if command.op in (commands_pb2.OP_INPUT_GRADIENT, commands_pb2.OP_WEIGHT_GRADIENT)
+    ]
+    assert computes == ["INPUT_GRADIENT 0", "INPUT_GRADIENT 1", "WEIGHT_GRADIENT 0", "WEIGHT_GRADIENT 1"]
+
+
+def test_assignment_tells_where_every_stage_is_and_which_split_their_backwards() -> None:
+    def stages(plan: JobPlan, worker: int) -> list[tuple[int, bool]]:
+        place = assignment_of(plan, job="j", attempt=1, worker=worker, data_service="d")
+        return [(stage.stage, stage.splits_backward) for stage in place.stages]
+
+    plan = job_plan(dp=2, schedule="zbv", num_chunks=2)
+    place = assignment_of(plan, job="j", attempt=1, worker=2, data_service="d")
+    assert (list(place.pp_rank_by_stage), place.num_stages, place.num_workers) == ([0, 1, 1, 0], 4, 4)
+    assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 2), (3, 5, 1)]
+    # Stage 0 sends no gradient, so its halves stand side by side as one; stage 1 sends it between the two.
+    assert [stages(job_plan(schedule="zbh1"), worker) for worker in (0, 1)] == [[(0, False)], [(1, True)]]
+    assert [stages(job_plan(schedule="1f1b"), worker) for worker in (0, 1)] == [[(0, False)], [(1, False)]]
 
 
 def test_messages_evaluation_step_only_goes_forward() -> None:

@@ -174,7 +174,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
             },
             "parallel": {"pp": draw(st.integers(1, 8)), "dp": dp},
             "schedule": {
-                "name": draw(st.sampled_from(["naive", "gpipe", "1f1b"])),
+                "name": draw(st.sampled_from(["naive", "gpipe", "1f1b", "zbh1", "zbh2", "looped_bfs"])),
                 draw(st.sampled_from(["num_microbatches", "microbatch_size"])): num_microbatches,
             },
             "train": {
@@ -227,8 +227,8 @@ def test_from_json_of_text_that_is_no_json_is_refused() -> None:
 
 
 def test_from_json_of_a_text_above_the_size_limit_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"1048577 bytes, at most 1048576"):
-        from_json('"' + "x" * (2**20 - 1) + '"')
+    with pytest.raises(SpecError, match=r"33554433 bytes, at most 33554432"):
+        from_json('"' + "x" * (2**25 - 1) + '"')
 
 
 @pytest.mark.parametrize("depth", [40, 100_000])

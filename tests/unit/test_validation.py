@@ -51,6 +51,29 @@ def test_job_with_more_stages_than_layers_is_refused() -> None:
     ]
 
 
+@pytest.mark.parametrize("pp", [1, 2, 4])
+def test_job_whose_chunks_have_a_layer_each_has_no_problem(pp: int) -> None:
+    schedule = {"name": "looped_bfs", "num_chunks": 4 // pp, "num_microbatches": 2}
+    assert problems(job(parallel={"pp": pp}, schedule=schedule)) == []
+
+
+@pytest.mark.parametrize(
+    ("num_chunks", "fix"),
+    [(3, "needs at most 2, or parallel.pp of at most 1"), (5, "needs at most 2")],
+)
+def test_job_with_more_chunks_than_layers_is_refused_with_both_numbers(num_chunks: int, fix: str) -> None:
+    schedule = {"name": "looped_bfs", "num_chunks": num_chunks, "num_microbatches": 2}
+    assert problems(job(parallel={"pp": 2}, schedule=schedule)) == [
+        f"schedule.num_chunks: is {num_chunks}, which makes {2 * num_chunks} stages on 2 workers, but the model has "
+        f"4 layers and every stage needs one; {fix}"
+    ]
+
+
+def test_job_of_more_workers_than_layers_is_told_of_the_workers_whatever_its_chunks() -> None:
+    (problem,) = problems(job(parallel={"pp": 5}, schedule={"name": "zbv", "num_chunks": 2}))
+    assert problem.startswith("parallel.pp: is 5, but the model has 4 layers")
+
+
 def test_job_with_rows_longer_than_the_positions_is_refused_with_both_numbers() -> None:
     assert problems(job(data={"max_length": 64})) == [
         "data.max_length: is 64, but the model has 32 positions; needs at most 32"

@@ -17,8 +17,10 @@ from coordinator.cli.options import (
     Settings,
 )
 from coordinator.cli.outcome import EXIT_CODES, outcome_line, watch
+from coordinator.cli.preflight import print_notices
 from coordinator.job_id import check_job_id
 from coordinator.jobfile import load_job
+from coordinator.planning import train_plan
 from coordinator.spec import to_json
 
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended; exit with its code.")]
@@ -41,9 +43,10 @@ def command(
     """
     if job_id is not None:
         check_job_id(job_id)
-    spec_json = to_json(load_job(job_file, settings or []))
+    spec = load_job(job_file, settings or [])
+    print_notices(train_plan(spec))
     with connect(coordinator or DEFAULT_COORDINATOR) as client:
-        job = client.submit(spec_json, job_id=job_id)
+        job = client.submit(to_json(spec), job_id=job_id)
         if output is OutputFormat.JSON:
             print_json({"id": job.id})
         else:
