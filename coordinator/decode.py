@@ -35,7 +35,7 @@ def reported_of(worker: int, message: commands_pb2.StepReport) -> Reported:
         grad_norm=message.grad_norm if has_norm else None,
         learning_rate=message.learning_rate,
         skipped=message.skipped,
-        busy_seconds=sum(share.seconds for share in message.times if share.busy),
+        busy_seconds=tuple((share.stage, share.seconds) for share in message.times if share.busy),
         idle_seconds=sum(share.seconds for share in message.times if not share.busy),
     )
     return Reported(_KINDS.get(message.phase, ItemKind.STOP), message.step, result)

@@ -80,6 +80,7 @@ def _worker(worker: WorkerRecord) -> pb.JobWorker:
         last_progress=worker.last_progress,
         busy_seconds=worker.busy_seconds,
         idle_seconds=worker.idle_seconds,
+        stage_busy_seconds=worker.stage_busy_seconds,
     )
 
 

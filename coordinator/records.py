@@ -98,6 +98,8 @@ class WorkerRecord:
     last_progress: float | None = None
     busy_seconds: float = 0.0
     idle_seconds: float = 0.0
+    stage_busy_seconds: tuple[float, ...] = ()
+    """What ``busy_seconds`` is the sum of, one for each of ``stages``; none where it is not known apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,8 @@ from coordinator.records import (
 FILE_NAME = "takt.db"
 RECENT_STEPS = 20
 """Steps over which a job's speed is measured."""
-
-_VERSION = 1
-"""Of the tables below; a store of another version is refused."""
+_VERSION = 2
+"""Of the tables below; a store of an older version is brought to it, one of a newer version is refused."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -55,9 +54,10 @@ CREATE TABLE IF NOT EXISTS workers (
     job TEXT NOT NULL REFERENCES jobs(id), worker INTEGER NOT NULL, stages TEXT NOT NULL, dp_rank INTEGER NOT NULL,
     host TEXT NOT NULL, state TEXT NOT NULL, pid INTEGER NOT NULL, log TEXT NOT NULL, parameters INTEGER,
     peak_bytes INTEGER, last_progress REAL, busy_seconds REAL NOT NULL, idle_seconds REAL NOT NULL,
-    PRIMARY KEY (job, worker)
+    stage_busy_seconds TEXT NOT NULL DEFAULT '[]', PRIMARY KEY (job, worker)
 ) STRICT, WITHOUT ROWID;
 """
+_WORKER_LISTS = frozenset({"stages", "stage_busy_seconds"})  # columns of workers that hold lists, as JSON
 
 
 class StoreError(TaktError):
@@ -90,9 +90,11 @@ class Store:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version not in (0, _VERSION):
+            if version > _VERSION:
                 raise StoreError(f"the job store {path} has format {version}, this program writes {_VERSION}")
             connection.executescript(_SCHEMA)
+            if version == 1:
+                connection.execute("ALTER TABLE workers ADD COLUMN stage_busy_seconds TEXT NOT NULL DEFAULT '[]'")
             connection.execute(f"PRAGMA user_version={_VERSION}")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"the job store {path} cannot be opened for writing: {error}") from error
@@ -220,15 +222,13 @@ class Store:
         with self._transaction():
             self._db.execute("DELETE FROM workers WHERE job = ?", (job,))
             for worker in workers:
+                lists = {name: json.dumps(getattr(worker, name)) for name in _WORKER_LISTS}
                 values = {name: getattr(worker, name) for name in worker.__slots__}
-                self._insert("workers", values | {"stages": json.dumps(worker.stages), "job": job})
+                self._insert("workers", values | lists | {"job": job})
 
     def workers(self, job: str) -> list[WorkerRecord]:
         """Return the workers of a job's last attempt, ascending."""
-        rows = self._db.execute("SELECT * FROM workers WHERE job = ? ORDER BY worker", (job,))
-        return [
-            WorkerRecord(**_fields(row, WorkerRecord) | {"stages": tuple(json.loads(row["stages"]))}) for row in rows
-        ]
+        return [_worker(row) for row in self._db.execute("SELECT * FROM workers WHERE job = ? ORDER BY worker", (job,))]
 
     def history(self, job: str) -> list[StateChange]:
         """Return every change of a job's state, the oldest first."""
@@ -262,7 +262,8 @@ class _Transaction:
 
 def _fields(row: sqlite3.Row, record: type) -> dict[str, Any]:
     names: Sequence[str] = record.__slots__  # type: ignore[attr-defined]  # every record has slots
-    return {name: row[name] for name in names}
+    # What a store of an older version, opened for reading, does not know has the record's default.
+    return {name: row[name] for name in names if name in row.keys()}  # noqa: SIM118  # a row iterates over values
 
 
 def _job(row: sqlite3.Row) -> JobRecord:
@@ -275,6 +276,11 @@ def _step(row: sqlite3.Row) -> StepRecord:
     if row["rows"] is not None:
         rows = tuple(tuple(tuple(ids) for ids in replica) for replica in json.loads(row["rows"]))
     return StepRecord(**_fields(row, StepRecord) | {"skipped": bool(row["skipped"]), "rows": rows})
+
+
+def _worker(row: sqlite3.Row) -> WorkerRecord:
+    fields = _fields(row, WorkerRecord)
+    return WorkerRecord(**fields | {name: tuple(json.loads(fields[name])) for name in _WORKER_LISTS & fields.keys()})
 
 
 def _evaluation(row: sqlite3.Row) -> EvaluationRecord:

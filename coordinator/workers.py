@@ -1,6 +1,7 @@
 """What is told of a run's workers: their places, and how they are getting on."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from coordinator.events import StepResult
@@ -28,13 +29,15 @@ class Figures:
     """Adds up what workers report, to be shown and kept."""
 
     def __init__(self, num_workers: int) -> None:
-        self._busy_seconds = [0.0] * num_workers
+        self._busy_seconds: list[Counter[int]] = [Counter() for _ in range(num_workers)]
+        """Per worker, by stage."""
         self._idle_seconds = [0.0] * num_workers
         self._last_progress: list[float | None] = [None] * num_workers
 
     def add(self, result: StepResult) -> None:
         """Take a step report's shares of time."""
-        self._busy_seconds[result.worker] += result.busy_seconds
+        for stage, seconds in result.busy_seconds:
+            self._busy_seconds[result.worker][stage] += seconds
         self._idle_seconds[result.worker] += result.idle_seconds
 
     def heard(self, worker: int) -> None:
@@ -55,8 +58,9 @@ class Figures:
                 parameters=member.parameters,
                 peak_bytes=member.peak_bytes,
                 last_progress=self._last_progress[place.worker],
-                busy_seconds=self._busy_seconds[place.worker],
+                busy_seconds=self._busy_seconds[place.worker].total(),
                 idle_seconds=self._idle_seconds[place.worker],
+                stage_busy_seconds=tuple(self._busy_seconds[place.worker][stage] for stage in place.stages),
             )
             for place, member in zip(state.setting.places, state.members, strict=True)
         )

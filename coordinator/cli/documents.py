@@ -77,6 +77,7 @@ def _worker(worker: pb.JobWorker) -> dict[str, Any]:
         "peak_bytes": _optional(worker, "peak_bytes"),
         "busy_seconds": worker.busy_seconds,
         "idle_seconds": worker.idle_seconds,
+        "stage_busy_seconds": list(worker.stage_busy_seconds),
         "last_progress": _time(worker, "last_progress"),
     }
 

@@ -47,11 +47,14 @@ def _evaluation(record: dict[str, Any]) -> str:
 
 def _share(job: pb.Job, worker: pb.JobWorker) -> str:
     """Return how much of its time a worker computed, beside what the plan allows at equal stages."""
-    stages = ", ".join(map(str, worker.stages))
+    stages = f"stage{'s' if len(worker.stages) > 1 else ''} {', '.join(map(str, worker.stages))}"
     total = worker.busy_seconds + worker.idle_seconds
-    busy = f"busy {worker.busy_seconds / total:.0%}" if total > 0 else "no step done"
+    if total <= 0:
+        return f"{stages}: no step done"
+    by_stage = [f"{seconds / total:.0%}" for seconds in worker.stage_busy_seconds]
+    apart = f"{' + '.join(by_stage)} = " if len(by_stage) > 1 else ""
     bound = f" (the plan's bound {1 - job.plan_bubble_fraction:.0%})" if job.HasField("plan_bubble_fraction") else ""
-    return f"stage {stages}: {busy}{bound}"
+    return f"{stages}: busy {apart}{worker.busy_seconds / total:.0%}{bound}"
 
 
 def _error(job: pb.Job, folder: Path) -> list[str]:

@@ -43,6 +43,7 @@ class FakeData(data_pb2_grpc.DataServiceServicer):
 
     def __init__(self) -> None:
         self.refusal = ""
+        self.num_replicas = 1
         self.last_step: int | None = None
         """Last training step that it describes, where it knows fewer than were planned."""
         self.described: Counter[int] = Counter()
@@ -73,7 +74,7 @@ class FakeData(data_pb2_grpc.DataServiceServicer):
             steps.append(
                 data_pb2.StepDescription(
                     step=step, epoch=(step - 1) // 2, denominator=8, examples=8, tokens=20, padded_tokens=8,
-                    replicas=[replica],
+                    replicas=[replica] * self.num_replicas,
                 )
             )  # fmt: skip
         return data_pb2.DescribeStepsResponse(steps=steps)
@@ -215,6 +216,8 @@ class FakeExecutor:
         self._folder = state_dir / "jobs" / place.job
         self._outbox: asyncio.Queue[workers_pb2.ExecuteRequest | None] = asyncio.Queue()
         self._is_last = place.stages[-1].stage == place.num_stages - 1
+        pp = 1 + max(place.pp_rank_by_stage)
+        self._dp_rank, self._num_replicas = place.worker // pp, place.num_workers // pp
 
     async def run(self) -> tuple[workers_pb2.EndCause, int, int]:
         """Execute until the end; return cause, exit code and signal."""
@@ -285,16 +288,20 @@ class FakeExecutor:
             phase=commands.phase, step=commands.step, last_seq=last_seq, loss_sums=losses, grad_norm=2.5,
             learning_rate=1e-3,
             times=[
-                commands_pb2.TimeShare(activity="F", busy=True, stage=self._place.worker, seconds=0.5),
+                *(
+                    commands_pb2.TimeShare(activity="F", busy=True, stage=part.stage, seconds=0.5)
+                    for part in self._place.stages
+                ),
                 commands_pb2.TimeShare(activity="command", busy=False, seconds=0.25),
             ],
         )  # fmt: skip
 
     def _rows(self, step: int) -> workers_pb2.EvaluationRows:
-        """Rows 3(step-1)..3(step-1)+2; the label of row r is r % 2, predicted right but for row 4."""
+        """Its replica's of rows 3(step-1)..3(step-1)+2; the label of row r is r % 2, predicted right but for row 4."""
         rows = []
         for row_id in range(3 * (step - 1), 3 * step):
-            if row_id != self._behaviour.leave_out_row:
+            is_mine = row_id % self._num_replicas == self._dp_rank
+            if is_mine and row_id != self._behaviour.leave_out_row:
                 label = row_id % 2
                 chosen = label if row_id != 4 else 1 - label
                 outputs = [1.0 if index == chosen else 0.0 for index in range(2)]
@@ -304,10 +311,14 @@ class FakeExecutor:
     def _save(self, step: int) -> workers_pb2.ShardsSaved:
         folder = self._folder / "checkpoints" / f"step-{step}"
         folder.mkdir(parents=True, exist_ok=True)
-        name, content = f"stage-{self._place.worker:03}.safetensors", b"weights %d" % self._place.worker
-        (folder / name).write_bytes(content)
-        shard = workers_pb2.Shard(
-            file=name, kind="parameters", stage=self._place.worker, sha256=hashlib.sha256(content).hexdigest(),
-            bytes=len(content),
-        )  # fmt: skip
-        return workers_pb2.ShardsSaved(step=step, shards=[shard])
+        shards = []
+        for part in self._place.stages:
+            name, content = f"stage-{part.stage:03}.safetensors", b"weights %d" % part.stage
+            (folder / name).write_bytes(content)
+            shards.append(
+                workers_pb2.Shard(
+                    file=name, kind="parameters", stage=part.stage, sha256=hashlib.sha256(content).hexdigest(),
+                    bytes=len(content),
+                )
+            )  # fmt: skip
+        return workers_pb2.ShardsSaved(step=step, shards=shards)

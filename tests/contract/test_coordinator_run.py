@@ -56,6 +56,36 @@ async def test_run_two_workers_ends_with_steps_checkpoint_and_evaluation(world: 
     assert [(w.busy_seconds, w.idle_seconds) for w in job.workers] == [(2.5, 1.25)] * 2
 
 
+@pytest.mark.parametrize("dp", [1, 2])
+async def test_run_in_a_v_takes_losses_and_rows_from_the_first_worker_of_a_replica(world: Rig, dp: int) -> None:
+    world.data.num_replicas = dp
+    await world.add_agents(2 * dp)
+    text = spec_json(parallel={"pp": 2, "dp": dp}, schedule={"name": "zbv", "num_chunks": 2})
+    await world.submit(text, job="v")
+    job = await world.until_over("v")
+    assert job.state == jobs_pb2.JOB_STATE_SUCCEEDED, job.reason
+    folder = world.state_dir / "jobs" / "v"
+
+    # Loss sums of step s are s and s + 1 in each replica, over 8 rows.
+    losses = [line["loss"] for line in lines(folder / "steps.jsonl")]
+    assert losses == [dp * 3 / 8, dp * 5 / 8, dp * 7 / 8]
+    (evaluation,) = lines(folder / "eval.jsonl")
+    assert (evaluation["examples"], evaluation["accuracy"]) == (6, pytest.approx(5 / 6))
+    manifest = json.loads((folder / "checkpoints/step-3/manifest.json").read_text())
+    assert ([shard["stage"] for shard in manifest["shards"]], manifest["num_stages"]) == ([0, 1, 2, 3], 4)
+    assert [list(worker.stages) for worker in job.workers] == [[0, 3], [1, 2]] * dp
+    # Five steps of half a second a stage.
+    assert [(w.busy_seconds, list(w.stage_busy_seconds)) for w in job.workers] == [(5.0, [2.5, 2.5])] * 2 * dp
+    for worker in range(2 * dp):
+        heard = world.transcript.heard["v", worker]
+        peers = {command.peer for message in heard for command in message.commands if is_transfer(command.op)}
+        assert peers == {worker ^ 1}
+
+
+def is_transfer(op: int) -> bool:
+    return commands_pb2.Op.Name(op).startswith(("OP_SEND", "OP_RECV"))
+
+
 async def test_run_steady_state_takes_two_messages_a_worker_and_step(world: Rig) -> None:
     await world.add_agents(2)
     num_steps = 20

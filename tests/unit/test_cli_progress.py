@@ -80,7 +80,7 @@ def test_summary_of_a_success_tells_loss_metrics_busy_shares_bound_and_files(tmp
         plan_bubble_fraction=0.25,
         workers=[
             pb.JobWorker(worker=0, stages=[0], busy_seconds=6, idle_seconds=4),
-            pb.JobWorker(worker=1, stages=[1], busy_seconds=7, idle_seconds=3),
+            pb.JobWorker(worker=1, stages=[1], busy_seconds=7, idle_seconds=3, stage_busy_seconds=[7]),
         ],
     )
     assert summary_lines(job, folder=folder) == [
@@ -93,6 +93,21 @@ def test_summary_of_a_success_tells_loss_metrics_busy_shares_bound_and_files(tmp
         f"  files       {folder}",
         f"  next        takt export j --state-dir {tmp_path} --out DIR",
     ]
+
+
+def test_summary_of_workers_with_several_stages_tells_the_share_of_each(tmp_path: Path) -> None:
+    job = pb.Job(
+        id="j",
+        state=pb.JOB_STATE_SUCCEEDED,
+        plan_bubble_fraction=0.06,
+        workers=[
+            pb.JobWorker(worker=0, stages=[0, 3], busy_seconds=9, idle_seconds=1, stage_busy_seconds=[4, 5]),
+            pb.JobWorker(worker=1, stages=[1, 2]),
+        ],
+    )
+    lines = summary_lines(job, folder=tmp_path)
+    assert "  worker 0    stages 0, 3: busy 40% + 50% = 90% (the plan's bound 94%)" in lines
+    assert "  worker 1    stages 1, 2: no step done" in lines
 
 
 def test_summary_of_a_failure_tells_place_exception_and_the_end_of_the_log(tmp_path: Path) -> None:

@@ -178,8 +178,36 @@ def test_store_of_another_format_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "takt.db")
     connection.execute("PRAGMA user_version=99")
     connection.close()
-    with pytest.raises(StoreError, match="has format 99, this program writes 1"):
+    with pytest.raises(StoreError, match="has format 99, this program writes 2"):
         Store.open(tmp_path)
+
+
+def first_format(state_dir: Path) -> None:
+    """Turn a store into one of the first format, in which a worker's time is not kept by stage."""
+    connection = sqlite3.connect(state_dir / "takt.db")
+    connection.execute("ALTER TABLE workers DROP COLUMN stage_busy_seconds")
+    connection.execute("PRAGMA user_version=1")
+    connection.commit()
+    connection.close()
+
+
+def test_store_of_the_first_format_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
+    old = WorkerRecord(worker=0, stages=(0,), dp_rank=0, host="h", state="ended", busy_seconds=2.0)
+    new = WorkerRecord(
+        worker=0, stages=(0, 3), dp_rank=0, host="h", state="ended", busy_seconds=2.0, stage_busy_seconds=(0.5, 1.5)
+    )
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    store.set_workers("one", [old])
+    store.close()
+    first_format(tmp_path)
+    assert Store.open_read_only(tmp_path).workers("one") == [old]
+    store = Store.open(tmp_path)
+    assert store.workers("one") == [old]
+    store.set_workers("one", [new])
+    assert store.workers("one") == [new]
+    store.close()
+    Store.open(tmp_path).close()  # once is enough
 
 
 def test_store_waiting_is_not_said_of_a_job_that_has_ended(tmp_path: Path) -> None:

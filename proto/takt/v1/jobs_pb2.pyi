@@ -73,7 +73,7 @@ class Job(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[int] = ..., loss: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., created: _Optional[float] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[JobWorker, _Mapping]]] = ..., missing_slots: _Optional[int] = ..., error: _Optional[_Union[JobError, _Mapping]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., plan_bubble_fraction: _Optional[float] = ...) -> None: ...
 
 class JobWorker(_message.Message):
-    __slots__ = ("worker", "stages", "dp_rank", "host", "pid", "state", "parameters", "peak_bytes", "last_progress", "busy_seconds", "idle_seconds")
+    __slots__ = ("worker", "stages", "dp_rank", "host", "pid", "state", "parameters", "peak_bytes", "last_progress", "busy_seconds", "idle_seconds", "stage_busy_seconds")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,7 @@ class JobWorker(_message.Message):
     LAST_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STAGE_BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     stages: _containers.RepeatedScalarFieldContainer[int]
     dp_rank: int
@@ -96,7 +97,8 @@ class JobWorker(_message.Message):
     last_progress: float
     busy_seconds: float
     idle_seconds: float
-    def __init__(self, worker: _Optional[int] = ..., stages: _Optional[_Iterable[int]] = ..., dp_rank: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., parameters: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., last_progress: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
+    stage_busy_seconds: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, worker: _Optional[int] = ..., stages: _Optional[_Iterable[int]] = ..., dp_rank: _Optional[int] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., parameters: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., last_progress: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., idle_seconds: _Optional[float] = ..., stage_busy_seconds: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class JobError(_message.Message):
     __slots__ = ("worker", "stage", "step", "type", "message", "log")
