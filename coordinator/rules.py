@@ -179,7 +179,7 @@ def _schedule_size(option: str) -> Callable[[JobSpec], str | None]:
         if schedule.name is ScheduleName.CUSTOM:
             given = {"group_size": schedule.group_size, "warmup": schedule.warmup}.get(option)
             return None if given is None else "is given, but custom takes its order from the file; leave it out"
-        if schedule.name not in tuple(Schedule):
+        if schedule.name.value not in [each.value for each in Schedule]:
             return None  # told as not built
         try:
             check_size(

@@ -1,7 +1,7 @@
 """What is told of a run's workers: their places, and how they are getting on."""
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 
 from coordinator.events import StepResult
@@ -29,7 +29,7 @@ class Figures:
     """Adds up what workers report, to be shown and kept."""
 
     def __init__(self, num_workers: int) -> None:
-        self._busy_seconds: list[Counter[int]] = [Counter() for _ in range(num_workers)]
+        self._busy_seconds: list[defaultdict[int, float]] = [defaultdict(float) for _ in range(num_workers)]
         """Per worker, by stage."""
         self._idle_seconds = [0.0] * num_workers
         self._last_progress: list[float | None] = [None] * num_workers
@@ -58,7 +58,7 @@ class Figures:
                 parameters=member.parameters,
                 peak_bytes=member.peak_bytes,
                 last_progress=self._last_progress[place.worker],
-                busy_seconds=self._busy_seconds[place.worker].total(),
+                busy_seconds=sum(self._busy_seconds[place.worker].values()),
                 idle_seconds=self._idle_seconds[place.worker],
                 stage_busy_seconds=tuple(self._busy_seconds[place.worker][stage] for stage in place.stages),
             )
