@@ -1,5 +1,9 @@
 """The memory that executor and agent share."""
 
+import itertools
+import sys
+import threading
+
 import pytest
 
 from stage_worker.engine.commands import Op
@@ -74,6 +78,38 @@ def test_record_with_a_ledger_accounts_for_every_second_up_to_now(record: Record
     }
     assert {account: passed for account, passed in seconds.items() if passed} == expected
     assert ledger.seconds() == seconds
+
+
+def test_record_read_while_it_is_written_is_of_one_moment(record: Record) -> None:
+    """At every moment the seconds that have ended are those between the start and the last switch."""
+    ticks = itertools.count(1.0)
+    writer, reader = RecordWriter(record, clock=lambda: next(ticks)), RecordReader(record)
+    ledger = Ledger(cells=writer.start(stages=(0, 1)), on_switch=writer.switch, clock=lambda: next(ticks))
+    started, beginning = ledger.enter(Activity.FORWARD, stage=0), reader.read()
+    assert started == (Activity.OTHER, None)
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.is_set():
+            for stage in (0, 1):
+                with ledger.during(Activity.BACKWARD, stage=stage):
+                    ledger.enter(Activity.WAIT_SEND)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        seen: dict[float, float] = {}
+        while len(seen) < 10:
+            snapshot = reader.read()
+            seen[snapshot.since] = sum(snapshot.ended_seconds.values())
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    for since, ended in seen.items():
+        assert ended - sum(beginning.ended_seconds.values()) == since - beginning.since
 
 
 def test_record_has_room_for_the_most_stages_and_no_more(record: Record) -> None:
