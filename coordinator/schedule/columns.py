@@ -14,17 +14,17 @@ Column = Sequence[int]
 
 
 class Columns:
-    """The columns of a claim, in which every action stands on its own worker, and once.
+    """The columns of a claim whose actions stand on their own workers.
 
     A rule about the lists is then a comparison of columns, which is fast for millions of actions.
 
     Raises:
-        BrokenRuleError: An action stands on another worker, names no microbatch of the step, or stands twice.
+        BrokenRuleError: An action stands on another worker, or names no microbatch of the step.
     """
 
     def __init__(self, claim: Claim) -> None:
         self._columns: dict[tuple[int, Op], array[int]] = {}
-        twice: BrokenRuleError | None = None
+        self._twice: dict[Rule, BrokenRuleError] = {}
         for worker, instructions in enumerate(claim.workers):
             columns = self._add_worker(claim, worker)
             for position, action in enumerate(instructions):
@@ -36,12 +36,20 @@ class Columns:
                     raise _misplaced(claim, worker, position, action)
                 if column[microbatch] == ABSENT:
                     column[microbatch] = position
-                elif twice is None:
-                    rule = Rule.COMPLETE if op.is_compute else Rule.TRANSFERS
+                    continue
+                rule = Rule.COMPLETE if op.is_compute else Rule.TRANSFERS
+                if rule not in self._twice:
                     text = f"{action} stands at {column[microbatch]} already"
-                    twice = claim.broken(rule, worker, position, text)
-        if twice is not None:
-            raise twice
+                    self._twice[rule] = claim.broken(rule, worker, position, text)
+
+    def check_once(self, rule: Rule) -> None:
+        """Return if no action that ``rule`` is about stands twice.
+
+        Raises:
+            BrokenRuleError: One does.
+        """
+        if rule in self._twice:
+            raise self._twice[rule]
 
     def of(self, stage: int, op: Op) -> Column:
         """Return the column of ``op`` on ``stage``."""

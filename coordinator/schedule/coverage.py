@@ -14,6 +14,7 @@ def check_complete(claim: Claim, columns: Columns) -> None:
     Raises:
         BrokenRuleError: Something is missing, or too much.
     """
+    columns.check_once(Rule.COMPLETE)
     for stage in range(claim.placement.num_stages):
         _check_forwards(claim, columns, stage)
         if claim.forward_only:
@@ -61,6 +62,7 @@ def check_transfers(claim: Claim, columns: Columns) -> None:
     Raises:
         BrokenRuleError: A transfer is missing, or moves nothing to another worker.
     """
+    columns.check_once(Rule.TRANSFERS)
     needed: set[tuple[int, Op]] = set()
     for border in borders(claim.placement, forward_only=claim.forward_only):
         for stage, op in ((border.sender, border.send_op), (border.receiver, border.receive_op)):
