@@ -65,6 +65,7 @@ def test_simulate_of_four_workers_gives_the_reference_numbers(
     assert timeline.makespan == makespan
     assert timeline.bubble_fraction == pytest.approx(bubble, abs=5e-5)
     assert timeline.ideal == 24
+    assert timeline.busy == (24,) * 4
     assert timeline.makespan / timeline.ideal - 1 == pytest.approx(overhead)
     assert devices is None or spans(timeline) == devices
     assert [alive(order) / plan.placement.num_chunks for order in plan.orders] == alive_s
