@@ -1,48 +1,100 @@
-"""Predicted timelines with latency, with slices and of evaluation; without, see the tables."""
+"""Predicted timelines: what each action waits for, latency, idle time. Reference numbers: test_schedule_tables."""
 
 import functools
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
 from coordinator.schedule.actions import Action, Op, PlanError
 from coordinator.schedule.execute import DeadlockError, execute
+from coordinator.schedule.limits import SizeError
 from coordinator.schedule.lowering import lower
-from coordinator.schedule.placement import looping
-from coordinator.schedule.plan import Schedule, make_forward_plan, make_plan
+from coordinator.schedule.placement import looping, v_shaped
+from coordinator.schedule.plan import Plan, Schedule, make_forward_plan, make_plan
 from coordinator.schedule.simulate import Costs, simulate
 
-PLAIN = [Schedule.NAIVE, Schedule.GPIPE, Schedule.ONE_F_ONE_B]
-"""Schedules of one chunk and whole backwards."""
-
-made = functools.cache(make_plan)
+UNEQUAL = Costs(forward=0.75, input_gradient=1.25, weight_gradient=0.5, comm=0.375)
 
 
-def sizes() -> Iterator[tuple[int, int]]:
-    return ((p, m) for p in range(1, 9) for m in range(1, 25))
+@functools.cache
+def plans(schedule: Schedule) -> list[Plan]:
+    """Return plans of a schedule, of all sizes of these that it runs."""
+    fitting = []
+    for p, v, m in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 4, 10)):
+        try:
+            fitting.append(make_plan(schedule, num_workers=p, num_chunks=v, num_microbatches=m, num_slices=2))
+        except SizeError:
+            continue
+    return fitting
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_simulate_starts_each_action_once_its_worker_and_its_input_are_there(schedule: Schedule) -> None:
+    assert plans(schedule)
+    for plan in plans(schedule):
+        timeline = simulate(plan, UNEQUAL)
+        worker_of, num_chunks = plan.placement.worker_by_stage, plan.placement.num_chunks
+        # Whatever made the input's gradient of a stage, whole or half.
+        ends = {
+            (span.action.stage, span.action.op.replace("I", "B"), span.action.microbatch): span.end
+            for worker in timeline.workers
+            for span in worker
+        }
+        for worker, spans in enumerate(timeline.workers):
+            free = 0.0
+            for span in spans:
+                stage, op, microbatch = span.action
+                cost = {"F": 0.75, "I": 1.25, "W": 0.5, "B": 1.75}[op]
+                source = {"F": stage - 1, "I": stage + 1, "B": stage + 1, "W": stage}[op]
+                made = ends.get((source, "F" if op == "F" else "B", microbatch), 0.0)
+                travels = 0 <= source < len(worker_of) and worker_of[source] != worker
+                assert span.start == pytest.approx(max(free, made + 0.375 * travels)), (plan.schedule, span)
+                assert span.end - span.start == pytest.approx(cost / num_chunks)
+                free = span.end
+
+
+@pytest.mark.parametrize("costs", [Costs(), UNEQUAL], ids=["unit costs", "unequal costs"])
+@pytest.mark.parametrize("schedule", Schedule)
+def test_simulate_of_each_worker_adds_busy_and_idle_up_to_the_makespan(schedule: Schedule, costs: Costs) -> None:
+    for plan in plans(schedule):
+        timeline = simulate(plan, costs)
+        idle = []
+        for spans in timeline.workers:
+            gaps = [after.start - before.end for before, after in itertools.pairwise(spans)]
+            idle.append(spans[0].start + sum(gaps) + timeline.makespan - spans[-1].end)
+        for worker, gap in enumerate(idle):
+            assert timeline.busy[worker] + gap == pytest.approx(timeline.makespan)
+            assert timeline.bubbles[worker] == pytest.approx(gap / timeline.makespan)
+        assert timeline.bubble_fraction == pytest.approx(sum(idle) / len(idle) / timeline.makespan)
+        assert timeline.ideal == pytest.approx(plan.num_step_microbatches * (costs.forward + costs.backward))
+
+
+def makespan_with_latency(schedule: str, p: int, m: int, costs: Costs) -> float:
+    """Return the published form; for 1f1b it holds for whole multiples of ``p``."""
+    both, hops = costs.forward + costs.backward, 2 * (p - 1)
+    match schedule:
+        case "naive":
+            return m * (p * both + hops * costs.comm)
+        case "gpipe":
+            return (m + p - 1) * both + hops * costs.comm
+        case _:
+            return (m + p - 1) * both + costs.comm * (hops * m / p + 2 * (p - 2))
 
 
 @pytest.mark.parametrize("comm", [0.125, 5])
-@pytest.mark.parametrize("schedule", PLAIN)
-def test_simulate_with_latency_gives_the_closed_forms(schedule: Schedule, comm: float) -> None:
-    for p, m in sizes():
-        if p == 1 or (schedule is Schedule.ONE_F_ONE_B and m % p):
-            continue  # the form for 1f1b is for whole multiples of p
-        for costs in (Costs(comm=comm), Costs(forward=3, comm=comm)):
-            both = costs.forward + costs.backward
-            expected = {
-                Schedule.NAIVE: m * (p * both + 2 * (p - 1) * comm),
-                Schedule.GPIPE: (m + p - 1) * both + 2 * (p - 1) * comm,
-                Schedule.ONE_F_ONE_B: (m + p - 1) * both + comm * (2 * (p - 1) * m / p + 2 * (p - 2)),
-            }[schedule]
-            timeline = simulate(made(schedule, num_workers=p, num_microbatches=m), costs)
-            assert timeline.makespan == pytest.approx(expected), (p, m)
+@pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b"])
+def test_simulate_with_latency_gives_the_closed_forms(schedule: str, comm: float) -> None:
+    for p in range(2, 9):
+        for m in range(p, 33, p) if schedule == "1f1b" else (1, 2, 5, 12, 32):
+            plan = make_plan(schedule, num_workers=p, num_microbatches=m)
+            for costs in (Costs(comm=comm), Costs(forward=3, weight_gradient=0.5, comm=comm)):
+                makespan = simulate(plan, costs).makespan
+                assert makespan == pytest.approx(makespan_with_latency(schedule, p, m, costs)), (p, m)
 
 
-@pytest.mark.parametrize("schedule", PLAIN)
-def test_simulate_of_slices_lasts_as_long_as_one_after_the_other(schedule: Schedule) -> None:
-    one = simulate(made(schedule, num_workers=4, num_microbatches=8))
+@pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b", "zbh1"])
+def test_simulate_of_slices_lasts_as_long_as_one_after_the_other(schedule: str) -> None:
+    one = simulate(make_plan(schedule, num_workers=4, num_microbatches=8))
     three = simulate(make_plan(schedule, num_workers=4, num_microbatches=8, num_slices=3))
     assert three.ideal == 3 * one.ideal
     assert three.makespan == 3 * one.makespan  # stage 0 ends a slice last and starts the next one first
@@ -56,16 +108,11 @@ def test_simulate_of_a_forward_plan_holds_one_activation_and_drains_once() -> No
     assert timeline.peak_in_flight == (1, 1, 1, 1)
 
 
-def test_simulate_never_starts_an_action_before_its_input_is_there() -> None:
-    costs = Costs(comm=0.25)
-    timeline = simulate(made("1f1b", num_workers=4, num_microbatches=7), costs)
-    ends = {span.action: span.end for worker in timeline.workers for span in worker}
-    for worker in timeline.workers:
-        for span in worker:
-            step = -1 if span.action.op is Op.FORWARD else 1
-            source = Action(span.action.stage + step, span.action.op, span.action.microbatch)
-            assert span.start >= ends.get(source, -costs.comm) + costs.comm
-        assert all(before.end <= after.start for before, after in itertools.pairwise(worker))
+def test_simulate_of_a_forward_plan_in_a_v_waits_on_the_way_up_only() -> None:
+    timeline = simulate(make_forward_plan(v_shaped(2), num_microbatches=4))
+    # Halves of a stage: worker 1 starts at 0.5, is busy for 4, and its last result takes worker 0 one half more.
+    assert timeline.makespan == 0.5 + 4 + 0.5
+    assert timeline.peak_in_flight == (0.5, 0.5)
 
 
 def test_execute_of_lists_that_wait_for_each_other_names_where() -> None:
