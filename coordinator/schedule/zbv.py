@@ -8,10 +8,9 @@ def order_zbv(worker: int, *, num_workers: int, num_microbatches: int) -> tuple[
     """Return the compute order of one worker, which holds stage ``worker`` and its mirror in the V.
 
     With ``F = I = W`` and ``2 * num_workers - 1`` microbatches or more, no worker waits once it has begun,
-    and each holds as much as stage 0 of 1F1B; unequal costs open gaps. The phases need that many
-    microbatches. With fewer, the plan is the one of ``2 * num_workers - 1`` with those that are not there
-    left out: no action waits for one of another microbatch's on another worker, so nothing is
-    missed, and nothing deadlocks.
+    and each holds as much as stage 0 of 1F1B; unequal costs open gaps.
+    The phases need that many microbatches. With fewer, the order is the one of so many without those that
+    are not there: no action takes anything from another microbatch, so what is left is whole, and in order.
     Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism (arXiv 2401.10241).
     """
     phases = _phases(worker, num_workers, max(num_microbatches, 2 * num_workers - 1))

@@ -184,6 +184,7 @@ def test_simulate_of_all_sizes_gives_the_closed_forms(
         plan = make_plan(schedule, num_workers=p, num_microbatches=m, **options)
         assert plan.notices == ()
         assert [peak_in_flight(worker)[0] for worker in plan.workers] == peaks(p, m, v), (p, m)
+        assert list(plan.in_flight_bounds or ()) == peaks(p, m, v), (p, m)
         for costs in (Costs(), UNEQUAL):
             makespan = form(p, m, v, costs)
             if makespan is None:
