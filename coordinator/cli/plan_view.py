@@ -5,10 +5,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from coordinator.schedule.channel_models import ChannelModel, Verdict, report
 from coordinator.schedule.plan import Plan, num_commands
 from coordinator.schedule.simulate import Timeline
 
 _SEPARATOR = " | "
+_MAX_COLUMNS = 1000
+"""Length of the longest plan that is drawn as text, in forwards of a chunk."""
+_MAX_VALUES = 32
+"""Workers whose figures are listed one by one."""
+_MAX_REPORTED_COMMANDS = 2**14
+"""Commands of the largest plan that is tried on weaker channels; it takes a second."""
 
 
 def plan_record(plan: Plan, timeline: Timeline, *, with_orders: bool) -> dict[str, Any]:
@@ -28,19 +35,59 @@ def plan_record(plan: Plan, timeline: Timeline, *, with_orders: bool) -> dict[st
     return {**record, "orders": [[str(action) for action in order] for order in plan.orders]} if with_orders else record
 
 
+def plan_title(plan: Plan) -> str:
+    """Return what a picture of ``plan`` is headed with."""
+    chunks = f" x {plan.placement.num_chunks} chunks" if plan.placement.num_chunks > 1 else ""
+    return f"{plan.schedule}, {plan.placement.num_workers} workers{chunks}, {_microbatches(plan)} microbatches"
+
+
 def plan_lines(plan: Plan, timeline: Timeline, *, comm: float) -> list[str]:
     """Return the summary of a plan as lines of name and value."""
     rows = [
         ("schedule", plan.schedule),
-        ("stages", str(plan.placement.num_workers)),
+        ("workers", str(plan.placement.num_workers)),
+        ("chunks", f"{plan.placement.num_chunks}  (stages on each worker)"),
         ("microbatches", _microbatches(plan)),
-        ("makespan", f"{timeline.makespan:g}  (forward of a stage 1, backward 2, transfer {comm:g})"),
+        ("makespan", f"{timeline.makespan:g}  (forward of a full stage 1, backward 2, transfer {comm:g})"),
         ("ideal", f"{timeline.ideal:g}"),
         ("bubble", f"{timeline.bubble_fraction:.1%}"),
-        ("peak in flight", f"{', '.join(f'{peak:g}' for peak in timeline.peak_in_flight)}  (activations, by stage)"),
+        ("bubble per worker", _by_worker([f"{bubble:.1%}" for bubble in timeline.bubbles])),
+        ("peak in flight", f"{_by_worker([f'{peak:g}' for peak in timeline.peak_in_flight])}  (in full stages)"),
         ("commands", f"{num_commands(plan)}  (of one step and one replica)"),
+        *_channel_rows(plan),
     ]
-    return [f"{name:<16}{value}" for name, value in rows]
+    if not is_drawn(plan, timeline):
+        columns = f"{_columns(plan, timeline):g} columns, at most {_MAX_COLUMNS} are drawn"
+        rows.append(("picture", f"left out: {columns}; --svg FILE and --csv FILE hold all of it"))
+    return [f"{name:<19}{value}" for name, value in rows]
+
+
+def is_drawn(plan: Plan, timeline: Timeline) -> bool:
+    """Whether a plan is short enough to be drawn as text."""
+    return _columns(plan, timeline) <= _MAX_COLUMNS
+
+
+def _columns(plan: Plan, timeline: Timeline) -> float:
+    """Return how long a plan is in forwards of a chunk, of which each has a column."""
+    return timeline.makespan * plan.placement.num_chunks
+
+
+def _by_worker(values: Sequence[str]) -> str:
+    if len(set(values)) == 1 and len(values) > 1:
+        return f"{values[0]} each"
+    shown = values if len(values) <= _MAX_VALUES else [*values[: _MAX_VALUES - 1], "...", values[-1]]
+    return ", ".join(shown)
+
+
+def _channel_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return on which channels that are weaker than those a plan is proved for it would run, and on which not."""
+    name, proved = "channels", ChannelModel.ORDERED_PAIR_AND_KIND
+    if num_commands(plan) > _MAX_REPORTED_COMMANDS:
+        return [(name, f"{proved}; weaker ones were not tried, the plan is too large")]
+    verdicts = report(plan.orders, plan.placement)
+    do = [str(model) for model, verdict in verdicts.items() if verdict is Verdict.OK]
+    do_not = [f"{model} ({verdict})" for model, verdict in verdicts.items() if verdict is not Verdict.OK]
+    return [(name, f"runs on {'; '.join(do)}"), *([("", f"not on {'; '.join(do_not)}")] if do_not else [])]
 
 
 def _microbatches(plan: Plan) -> str:
