@@ -1,5 +1,6 @@
 """A stage whose backward comes in two halves against the same stage under plain autograd, and what it keeps."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,12 +8,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from stage_worker.engine.commands import Shape
 from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.failure import CommandOrderError
 from stage_worker.engine.stage import Stage
-from stage_worker.models.family import Inputs
+from stage_worker.models.family import BlockCall, Inputs
 from stage_worker.models.loaded import LoadedModel
 from tests.unit.engine_harness import Rows, setting
 from tests.unit.tiny_bert import CPU, load_tiny
@@ -38,6 +40,7 @@ class Worker:
         splits: bool,
         dropout: float = 0.0,
         shapes: tuple[Shape, ...] = SHAPES,
+        recomputes: bool = False,
         **changes: Any,
     ) -> None:
         self.shapes = shapes
@@ -45,7 +48,8 @@ class Worker:
         self.model: LoadedModel = load_tiny(stage=stage, pp=pp, splits=splits, **rates, **changes)
         self.model.model.train(dropout > 0)
         seeds = DropoutSeeds(seed=5, dp_rank=0, device=CPU) if dropout else None
-        self.stage = Stage(self.model, stage=stage, seeds=seeds)
+        loaded = recomputing(self.model) if recomputes else self.model
+        self.stage = Stage(loaded, stage=stage, seeds=seeds)
         self.parameters = self.model.parameters(stage)
         self.input_gradients: dict[int, torch.Tensor | None] = {}
 
@@ -81,6 +85,19 @@ class Worker:
         shape = self.shapes[seed % 10]
         generator = torch.Generator().manual_seed(seed)
         return torch.randn(shape.rows, shape.width, self.model.config.hidden_size, generator=generator)
+
+
+def recomputing(model: LoadedModel) -> LoadedModel:
+    """Return the model with blocks that keep their input only and run again in the backward."""
+
+    def again(call: BlockCall) -> BlockCall:
+        return lambda *inputs: checkpoint(call, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+    stages = {
+        number: replace(stage, blocks=tuple(replace(block, call=again(block.call)) for block in stage.blocks))
+        for number, stage in model.stages.items()
+    }
+    return replace(model, stages=stages)
 
 
 def assert_same_bits(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -124,6 +141,12 @@ def test_stage_with_frozen_parameters_gives_the_bits_of_plain_autograd(frozen: t
     expected = plain.run(WHOLE)
     assert 0 < len(expected) < len(plain.parameters)
     assert_same_bits(halves.run(ORDERS["all W at the end"]), expected)
+
+
+@pytest.mark.parametrize("order", [WHOLE, ORDERS["all W at the end"]], ids=["whole", "halves"])
+def test_stage_that_recomputes_in_its_backward_gives_the_bits_of_plain_autograd(order: str) -> None:
+    plain = Worker(stage=1, pp=2, splits=False).run(WHOLE)
+    assert_same_bits(Worker(stage=1, pp=2, splits=True, recomputes=True).run(order), plain)
 
 
 def test_weight_gradients_of_linear_layers_come_with_w_and_all_others_with_i() -> None:

@@ -134,8 +134,8 @@ def test_layer_whose_input_needs_no_gradient_is_queued() -> None:
     assert torch.equal(layer.bias.grad, plain.bias.grad)
 
 
-class Twice(nn.Module):
-    """Applies one layer twice, as a model with shared layers does."""
+class Shared(nn.Module):
+    """Applies its layers more than once, as a model with shared layers does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,14 +143,14 @@ class Twice(nn.Module):
         self.conv = Conv1D(16, 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.layer(torch.tanh(self.conv(self.layer(x)))) + self.conv(x)
+        out: torch.Tensor = self.layer(torch.tanh(self.layer(self.conv(self.layer(x))))) + self.conv(x)
         return out
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["W after its I", "W after all I"])
-def test_layer_applied_twice_gives_the_same_bits_over_microbatches(late: bool) -> None:
+def test_layer_applied_more_than_once_gives_the_same_bits_over_microbatches(late: bool) -> None:
     torch.manual_seed(0)
-    plain = Twice()
+    plain = Shared()
     model, split, queues = copy.deepcopy(plain), SplitBackward(), [WeightQueue() for _ in range(3)]
     split.bind(model)
     inputs = torch.randn(3, 4, 6, 16)
@@ -158,7 +158,7 @@ def test_layer_applied_twice_gives_the_same_bits_over_microbatches(late: bool) -
         plain(x).square().sum().backward()
         with split.into(queue):
             model(x).square().sum().backward()
-        assert len(queue) == 4
+        assert len(queue) == 5
         if not late:
             add_weight_gradients(queue)
     if late:
@@ -171,7 +171,7 @@ def test_layer_applied_twice_gives_the_same_bits_over_microbatches(late: bool) -
 
 def test_layer_that_is_recomputed_in_its_backward_gives_the_same_bits() -> None:
     torch.manual_seed(0)
-    plain = Twice()
+    plain = Shared()
     model, split, queue = copy.deepcopy(plain), SplitBackward(), WeightQueue()
     split.bind(model)
     x = torch.randn(4, 6, 16)
@@ -199,6 +199,17 @@ def test_what_waits_is_the_inputs_and_output_gradients_without_a_graph() -> None
         assert (work.x.shape, work.g_NO.shape) == ((5, num_in), (5, num_out))
         assert not work.x.requires_grad
         assert not work.g_NO.requires_grad
+
+
+@pytest.mark.parametrize(("frozen", "waiting"), [("weight", [(False, 1)]), ("bias", [(True, 1)]), ("weight bias", [])])
+def test_nothing_waits_for_a_frozen_parameter(frozen: str, waiting: list[tuple[bool, int]]) -> None:
+    layer, split, queue = nn.Linear(16, 24), SplitBackward(), WeightQueue()
+    for name in frozen.split():
+        layer.get_parameter(name).requires_grad_(False)
+    split.bind(layer)
+    with split.into(queue):
+        layer(torch.randn(5, 16, requires_grad=True)).sum().backward()
+    assert [(work.x is not None, len(work.parameters)) for work in queue] == waiting
 
 
 def test_bound_layer_without_a_queue_is_plain_autograd() -> None:
