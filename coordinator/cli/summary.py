@@ -52,9 +52,9 @@ def _share(job: pb.Job, worker: pb.JobWorker) -> str:
     if total <= 0:
         return f"{stages}: no step done"
     by_stage = [f"{seconds / total:.0%}" for seconds in worker.stage_busy_seconds]
-    apart = f"{' + '.join(by_stage)} = " if len(by_stage) > 1 else ""
+    apart = f", by stage {', '.join(by_stage)}" if len(by_stage) > 1 else ""
     bound = f" (the plan's bound {1 - job.plan_bubble_fraction:.0%})" if job.HasField("plan_bubble_fraction") else ""
-    return f"{stages}: busy {apart}{worker.busy_seconds / total:.0%}{bound}"
+    return f"{stages}: busy {worker.busy_seconds / total:.0%}{apart}{bound}"
 
 
 def _error(job: pb.Job, folder: Path) -> list[str]:

@@ -106,7 +106,7 @@ def test_summary_of_workers_with_several_stages_tells_the_share_of_each(tmp_path
         ],
     )
     lines = summary_lines(job, folder=tmp_path)
-    assert "  worker 0    stages 0, 3: busy 40% + 50% = 90% (the plan's bound 94%)" in lines
+    assert "  worker 0    stages 0, 3: busy 90%, by stage 40%, 50% (the plan's bound 94%)" in lines
     assert "  worker 1    stages 1, 2: no step done" in lines
 
 

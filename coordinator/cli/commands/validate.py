@@ -5,6 +5,7 @@ from typing import Any
 from coordinator.cli.console import print_json, print_line
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.options import JobFile, Output, OutputFormat, Settings
+from coordinator.cli.plan_view import plan_title
 from coordinator.cli.preflight import check_job
 from coordinator.partition import StageSlice
 from coordinator.planning import JobPlan
@@ -43,10 +44,16 @@ def _record(plan: JobPlan) -> dict[str, Any]:
         "model_type": plan.model.model_type,
         "num_workers": plan.topology.num_workers,
         "stages": [
-            {"stage": piece.stage, "first_layer": piece.first_layer, "num_layers": piece.num_layers}
+            {
+                "stage": piece.stage,
+                "first_layer": piece.first_layer,
+                "num_layers": piece.num_layers,
+                "pp_rank": plan.train.placement.worker_of(piece.stage),
+            }
             for piece in plan.partition
         ],
         "schedule": plan.train.schedule,
+        "num_chunks": plan.train.placement.num_chunks,
         "num_microbatches": plan.train.num_microbatches,
         "steps_per_epoch": plan.data.steps_per_epoch,
         "total_steps": plan.total_steps,
@@ -66,7 +73,7 @@ def _lines(plan: JobPlan) -> list[str]:
         ("layers", layers),
         ("workers", f"{plan.topology.num_workers} (pp {spec.parallel.pp} x dp {spec.parallel.dp})"),
         ("steps", f"{plan.total_steps} of {spec.train.global_batch_size} rows ({plan.data.steps_per_epoch} an epoch)"),
-        ("schedule", f"{plan.train.schedule}, {plan.train.num_microbatches} microbatches"),
+        ("schedule", plan_title(plan.train)),
         ("bubble", f"{plan.prediction.bubble_fraction:.1%} of a step at best"),
     ]
     return [f"{name:<10}{text}" for name, text in rows]
