@@ -215,6 +215,25 @@ def test_custom_plan_with_receives_in_the_senders_order_may_compute_in_another()
     assert orders_of(read(text)) == ["0F0 0F1 0B1 0B0", "1F1 1F0 1B1 1B0"]
 
 
+CELLS = """
+    0F0 0B0 0F1 0B1 0I0 0W0 0I1 0W1 1F0 1B0 1F1 1B1 0SEND_F0 1RECV_F0 1SEND_B0 0RECV_B0 0F99999999 99999999B0
+    REDUCE STEP 0UNSHARD 0REDUCE_GRAD (0F0;0B0)OVERLAP_F_B (0F0)OVERLAP_F_B ; ( -
+"""
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(CELLS.split()), max_size=8).map(",".join), max_size=3).map("\n".join)
+    | st.text(max_size=30)
+)
+def test_custom_plan_of_any_text_is_a_plan_or_refused(text: str) -> None:
+    try:
+        plan = read(text)
+    except PlanError:
+        return
+    assert read(to_csv(plan.workers)).workers == plan.workers
+
+
 @pytest.mark.parametrize(
     ("size", "message"),
     [
