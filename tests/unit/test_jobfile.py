@@ -253,7 +253,10 @@ def test_demo_job_needs_no_override() -> None:
     assert load_job(JOBS / "demo.yaml").data.task == "demo"
 
 
-@pytest.mark.parametrize(("file", "task"), [("sst2-minilm.yaml", "sst2"), ("mrpc-minilm.yaml", "mrpc")])
+@pytest.mark.parametrize(
+    ("file", "task"),
+    [("sst2-minilm.yaml", "sst2"), ("mrpc-minilm.yaml", "mrpc"), ("sst2-minilm-zbv.yaml", "sst2")],
+)
 def test_example_job_is_pointed_at_its_folders_by_overrides(file: str, task: str) -> None:
     spec = load_job(JOBS / file, ["model.pretrained=/models/minilm", "data.source=/glue"])
     assert (spec.data.task, spec.data.source) == (task, "/glue")
