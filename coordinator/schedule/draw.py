@@ -3,8 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from coordinator.schedule.execute import Span
-from coordinator.schedule.simulate import Timeline
+from coordinator.schedule.simulate import Span, Timeline
 
 _DIVISIONS = (1, 2, 3, 4)
 

@@ -1,21 +1,13 @@
 """Runs worker lists on modelled workers and channels: what starts when, and what never does."""
 
+from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from coordinator.schedule.actions import COMPUTE, Action, Instruction, Op, PlanError
 from coordinator.schedule.channels import Kind, borders
 from coordinator.schedule.placement import Placement
-
-
-class Span(NamedTuple):
-    """When one compute action runs, from the start of the step."""
-
-    start: float
-    end: float
-    action: Action
 
 
 class DeadlockError(PlanError):
@@ -33,8 +25,8 @@ def execute(
     placement: Placement,
     durations: Mapping[Op, float],
     latency: float,
-) -> tuple[tuple[Span, ...], ...]:
-    """Return the spans of each worker's compute actions, in their order.
+) -> tuple[Sequence[float], ...]:
+    """Return when each worker's compute actions start, in their order.
 
     A worker takes its instructions one by one. A compute action starts when its input from another
     worker is there. Posting a transfer takes no time, and a send never holds the worker up. What a send
@@ -52,7 +44,7 @@ def execute(
     waiting = {w: at for w, at in enumerate(run.position) if at < len(workers[w])}
     if waiting:
         raise DeadlockError(waiting)
-    return tuple(map(tuple, run.spans))
+    return tuple(run.starts)
 
 
 _INPUTS: Mapping[Op, Kind | None] = {
@@ -95,7 +87,9 @@ class _Run:
     ) -> None:
         self._workers, self._latency = workers, latency
         self.position = [0] * len(workers)
-        self.spans: list[list[Span]] = [[] for _ in workers]
+        self.starts: list[array[float]] = [array("d") for _ in workers]
+        self._free = [0.0] * len(workers)
+        """When each worker's last compute action ends."""
         inboxes: dict[tuple[int, Kind], Inbox] = {}
         self._sends: dict[tuple[int, Op], _Sends] = {}
         for border in borders(placement):
@@ -111,29 +105,27 @@ class _Run:
     def advance(self, worker: int) -> set[int]:
         """Run ``worker`` until it waits or is done; return the workers that it sent something to."""
         reached: set[int] = set()
-        instructions, spans = self._workers[worker], self.spans[worker]
-        now = spans[-1].end if spans else 0.0
+        instructions, starts, now = self._workers[worker], self.starts[worker], self._free[worker]
         computes, sends = self._computes, self._sends
-        for position in range(self.position[worker], len(instructions)):
+        end = len(instructions)
+        for position in range(self.position[worker], end):
             action = instructions[position]
             if not isinstance(action, Action):
                 continue
             stage, op, microbatch = action
             if op in COMPUTE:
                 run = computes[stage, op]
-                start = now
                 if run.inbox is not None:
                     arrival = run.inbox.pop(microbatch, None)
                     if arrival is None:
-                        self.position[worker] = position
-                        return reached
-                    if arrival > now:
-                        start = arrival
-                now = start + run.duration
-                spans.append(Span(start, now, action))
+                        end = position
+                        break
+                    now = max(now, arrival)
+                starts.append(now)
+                now += run.duration
             elif (stage, op) in sends:
                 send = sends[stage, op]
                 send.inbox[microbatch] = now + self._latency
                 reached.add(send.receiver)
-        self.position[worker] = len(instructions)
+        self.position[worker], self._free[worker] = end, now
         return reached

@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from coordinator.schedule.actions import Op, PlanError
-from coordinator.schedule.execute import Span, execute
+from coordinator.schedule.actions import Action, Op, PlanError
+from coordinator.schedule.execute import execute
 from coordinator.schedule.in_flight import peak_in_flight
 from coordinator.schedule.plan import Plan
 
@@ -40,6 +41,14 @@ class Costs:
             raise PlanError(f"cost comm is {self.comm}, need a finite number, at least 0")
 
 
+class Span(NamedTuple):
+    """When one compute action runs, from the start of the step."""
+
+    start: float
+    end: float
+    action: Action
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """A step as predicted, in the unit of the costs; it starts at 0."""
@@ -65,21 +74,23 @@ def simulate(plan: Plan, costs: Costs | None = None) -> Timeline:
     All stages cost the same; a chunk costs ``1 / num_chunks`` of a full stage.
     """
     costs = costs or Costs()
-    chunks = plan.placement.num_chunks
+    chunks, orders = plan.placement.num_chunks, plan.orders
+    durations = {
+        Op.FORWARD: costs.forward,
+        Op.BACKWARD: costs.backward,
+        Op.INPUT_GRADIENT: costs.input_gradient,
+        Op.WEIGHT_GRADIENT: costs.weight_gradient,
+    }
     # Run in units of a chunk and divide once, so that thirds do not add up rounding errors.
-    scaled = execute(
-        plan.workers,
-        placement=plan.placement,
-        durations={
-            Op.FORWARD: costs.forward,
-            Op.BACKWARD: costs.backward,
-            Op.INPUT_GRADIENT: costs.input_gradient,
-            Op.WEIGHT_GRADIENT: costs.weight_gradient,
-        },
-        latency=costs.comm * chunks,
+    starts = execute(plan.workers, placement=plan.placement, durations=durations, latency=costs.comm * chunks)
+    workers = tuple(
+        tuple(
+            Span(start / chunks, (start + durations[action.op]) / chunks, action)
+            for start, action in zip(own, order, strict=True)
+        )
+        for own, order in zip(starts, orders, strict=True)
     )
-    workers = tuple(tuple(Span(s.start / chunks, s.end / chunks, s.action) for s in spans) for spans in scaled)
-    busy = tuple(sum(span.end - span.start for span in spans) / chunks for spans in scaled)
+    busy = tuple(sum(durations[action.op] for action in order) / chunks for order in orders)
     makespan = max(spans[-1].end for spans in workers)
     return Timeline(
         workers=workers,

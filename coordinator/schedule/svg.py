@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
 from coordinator.schedule.actions import Op
-from coordinator.schedule.execute import Span
 from coordinator.schedule.placement import Placement
-from coordinator.schedule.simulate import Timeline
+from coordinator.schedule.simulate import Span, Timeline
 
 # Lengths are in pixels.
 _SHORTEST_ACTION = 20  # room for two digits
