@@ -9,7 +9,7 @@ import pytest
 from tests.data_jobs import minilm, real_glue
 from tests.integration.services.job_files import write_job
 from tests.integration.services.programs import takt
-from tests.integration.services.standing import lines_of
+from tests.integration.services.standing import Standing, lines_of
 
 pytestmark = [pytest.mark.real_glue, pytest.mark.timeout(300)]
 
@@ -69,3 +69,29 @@ def test_first_loss_on_real_rows_is_that_of_transformers(task: str, model: Path,
     assert len(set(rows)) == 32
     assert steps[0]["loss"] == pytest.approx(expected_loss(model, task, rows), abs=1e-5)
     assert steps[-1]["loss"] != steps[0]["loss"]
+
+
+def test_schedules_on_real_rows_give_the_losses_of_1f1b(model: Path, up: Standing, tmp_path: Path) -> None:
+    schedules = {
+        "1f1b": {},
+        "interleaved": {"num_chunks": 3},
+        "zbh1": {},
+        "zbv": {"num_chunks": 2},
+    }
+    for name, keys in schedules.items():
+        changes = {
+            "model": {"pretrained": str(model)},
+            "data": {"task": "sst2", "source": str(real_glue()), "record_rows": True},
+            "schedule": {"name": name, "num_microbatches": 8, **keys},
+            "train": {"max_steps": 5, "global_batch_size": 32, "learning_rate": 5e-5},
+        }
+        up.submit(write_job(tmp_path / f"{name}.yaml", changes), f"sst2-{name}")
+    found = {}
+    for name in schedules:
+        status = up.end_of(f"sst2-{name}", limit_seconds=240)
+        assert status["state"] == "SUCCEEDED", status["reason"]
+        steps = lines_of(up.folder(f"sst2-{name}") / "steps.jsonl")
+        found[name] = [(step["loss"], step["grad_norm"], step["rows"]) for step in steps]
+    assert len({loss for loss, _, _ in found["1f1b"]}) == 5
+    for name in schedules:
+        assert found[name] == found["1f1b"], name

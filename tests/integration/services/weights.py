@@ -19,6 +19,12 @@ def exported(job: str, *, state_dir: Path, out: Path) -> Tensors:
     return tensors
 
 
+def saved(job_folder: Path, *, step: int) -> Tensors:
+    """Return a checkpoint's tensors by name, parameters and the optimizer's, of all stages."""
+    shards = sorted((job_folder / "checkpoints" / f"step-{step}").glob("*.safetensors"))
+    return {name: tensor for shard in shards for name, tensor in load_file(shard).items()}
+
+
 def assert_same_bits(found: Tensors, expected: Tensors) -> None:
     """Hold that all tensors are equal."""
     assert found.keys() == expected.keys()
