@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.failure import CommandOrderError
@@ -21,8 +22,8 @@ class _Flight:
 
     input_BLD: torch.Tensor | None
     """Leaf that collects the input's gradient; None on the first stage."""
-    output: torch.Tensor
-    """Hidden state, or the sum of the losses on the last stage."""
+    output: GradientEdge
+    """Where the backward begins. Not the output itself: nothing here needs its values again."""
     weights: WeightQueue
     """What its backward leaves for later; stays empty on a stage that does not split."""
 
@@ -66,7 +67,7 @@ class Stage:
             output = self._call(inputs, leaf_BLD, step=step, microbatch=microbatch, seeds=self._seeds)
         if self.is_last:
             output = loss_sum(output, inputs.batch.labels_B)
-        self._flights[microbatch] = _Flight(leaf_BLD, output, weights)
+        self._flights[microbatch] = _Flight(leaf_BLD, get_gradient_edge(output), weights)
         return output.detach()
 
     def backward(self, gradient: torch.Tensor, *, microbatch: int) -> torch.Tensor | None:
