@@ -11,8 +11,8 @@ from coordinator.problem import Problem
 from coordinator.schedule.limits import Schedule, SizeError, check_size
 from coordinator.sections import JobSpec
 
-MAX_FORWARDS = 2**16
-"""Most forwards that the plan of one replica's step may have; proving so many takes about ten seconds."""
+MAX_FORWARDS = 2**17
+"""Most forwards that the plan of one replica's step may have; reading and proving so many takes about ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,9 +264,9 @@ def test_spec_that_asks_for_what_is_built_is_taken(accepted: dict[str, object]) 
             "is 3, less than one row for each of 2 replicas x 2 accumulation slices; needs at least 4",
         ),
         (
-            {"parallel__pp": 64, "schedule__num_microbatches": 2048, "train__global_batch_size": 2048},
+            {"parallel__pp": 64, "schedule__num_microbatches": 2049, "train__global_batch_size": 2049},
             "schedule.num_microbatches",
-            "is 2048, so that a step has 131072 forwards (64 stages x 1 slices x 2048); at most 65536 are planned",
+            "is 2049, so that a step has 131136 forwards (64 stages x 1 slices x 2049); at most 131072 are planned",
         ),
         (
             {"train__loss_scale": {"initial": 1, "min": 2}},
