@@ -46,11 +46,11 @@ def _options(argv: list[str]) -> argparse.Namespace:
 
 @contextmanager
 def _phase(name: str) -> Iterator[None]:
-    started = time.perf_counter()
+    started, started_cpu = time.perf_counter(), time.process_time()
     yield
-    seconds = time.perf_counter() - started
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts in KiB
-    print(f"{name:<26}{seconds:8.2f} s{peak_gib:8.2f} GiB", flush=True)
+    print(f"{name:<26}{seconds:8.2f} s{cpu_seconds:8.2f} s CPU{peak_gib:8.2f} GiB", flush=True)
 
 
 if __name__ == "__main__":

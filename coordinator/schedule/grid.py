@@ -20,7 +20,7 @@ def grid(workers: Sequence[Sequence[Instruction]], marks: Mapping[Cell, str]) ->
     """
     columns = _columns(len(workers), marks)
     longest = max(map(len, workers))
-    near = {at + offset for _, at in marks for offset in range(-_CONTEXT, _CONTEXT + 1)}
+    near = {at + offset for worker, at in marks if worker in columns for offset in range(-_CONTEXT, _CONTEXT + 1)}
     rows: dict[int, list[str]] = {}
     for at in sorted(near.intersection(range(longest + 1))):
         rows[at] = [_cell(workers[worker], at, is_marked=(worker, at) in marks) for worker in columns]

@@ -40,10 +40,10 @@ def _missing(
     placement: Placement,
 ) -> list[Action | None]:
     """Return for each compute action its transfer, or ``None`` where it needs none or has it already."""
-    kinds = {(action.stage, action.op): action for action in computes if 0 <= action.stage < placement.num_stages}
-    ops = {kind: transfer.op for kind, action in kinds.items() if (transfer := transfer_of(action, placement))}
+    kinds = {(stage, op) for stage, op, _ in computes if 0 <= stage < placement.num_stages}
+    ops = {kind: transfer.op for kind in kinds if (transfer := transfer_of(Action(*kind, 0), placement))}
     transfers: list[Action | None] = []
-    for stage, op, microbatch in ((action.stage, action.op, action.microbatch) for action in computes):
+    for stage, op, microbatch in computes:
         transfer_op = ops.get((stage, op))
         transfer = None if transfer_op is None else Action(stage, transfer_op, microbatch)
         transfers.append(None if transfer in present else transfer)
