@@ -8,13 +8,17 @@ from typing import Any, Self
 
 import torch
 
+from coordinator.partition import even_partition
 from coordinator.schedule.actions import Action, Barrier
 from coordinator.schedule.actions import Op as PlanOp
+from coordinator.schedule.channels import peer_of
+from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
 from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Command, Op, Phase, Shape, StepSetting
 from stage_worker.models.microbatch import Microbatch
 from stage_worker.models.seeds import seed_of
+from stage_worker.models.slices import StageSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,19 @@ class LocalCase:
     folder: str | None = None
     """Holds the weights; None: new ones from the seed."""
     schedule: str = "1f1b"
+    plan_text: str | None = None
+    """The plan of a whole step as CSV, for ``custom``."""
     pp: int = 1
     dp: int = 1
+    num_chunks: int = 1
+    """Stages on each worker."""
     num_microbatches: int = 1
     """Of one replica and slice."""
     num_slices: int = 1
+    group_size: int | None = None
+    """For ``interleaved``; see ``make_plan``."""
+    warmup: str | tuple[int, ...] | None = None
+    """For ``1f1b``; see ``make_plan``."""
     steps: tuple[LocalStep, ...] = ()
     optimizer: str = "adamw"
     learning_rate: float = 1e-4
@@ -56,6 +68,8 @@ class LocalCase:
     """Whether gradients before each update and weights after it are kept."""
     strict: bool = False
     """Whether commands are handed over one by one."""
+    watches_activations: bool = False
+    """Whether the activations that are really held are counted; it slows the run down."""
     words: int = field(default=50)
     """Size of the vocabulary that rows are drawn from."""
 
@@ -81,15 +95,36 @@ class LocalCase:
             LocalStep(tuple(step["lengths"]), step["evaluates"], tuple(step["evaluates_inside"]))
             for step in values["steps"]
         )
+        if isinstance(values["warmup"], list):
+            values["warmup"] = tuple(values["warmup"])
         return cls(**values)
 
-    def plan(self, *, evaluates: bool) -> Plan:
-        """Return the plan of its training steps, or of its evaluation steps."""
-        if evaluates:
-            return make_forward_plan(num_workers=self.pp, num_microbatches=self.num_step_microbatches)
+    def train_plan(self) -> Plan:
+        """Return the plan of its training steps."""
+        if self.plan_text is not None:
+            return make_custom_plan(
+                self.plan_text,
+                num_workers=self.pp,
+                num_chunks=self.num_chunks,
+                num_microbatches=self.num_step_microbatches,
+            )
         return make_plan(
-            self.schedule, num_workers=self.pp, num_microbatches=self.num_microbatches, num_slices=self.num_slices
+            self.schedule,
+            num_workers=self.pp,
+            num_chunks=self.num_chunks,
+            num_microbatches=self.num_microbatches,
+            num_slices=self.num_slices,
+            group_size=self.group_size,
+            warmup=self.warmup,
         )
+
+    def evaluation_plan(self) -> Plan:
+        """Return the plan of its evaluation steps: the stages are where training has them."""
+        return make_forward_plan(self.train_plan().placement, num_microbatches=self.num_step_microbatches)
+
+    def last_worker(self, *, dp_rank: int = 0) -> int:
+        """Return the worker of one replica that holds the last stage: losses and outputs are made there."""
+        return dp_rank * self.pp + self.train_plan().placement.worker_by_stage[-1]
 
     def rows_of(self, lengths: Sequence[int], dp_rank: int) -> list[range]:
         """Return the rows of each microbatch of one replica: contiguous, sizes differ by at most one, larger first."""
@@ -148,6 +183,28 @@ _OPS = {
 }
 
 
+def slices_of(plan: Plan, place: Place, *, num_layers: int) -> tuple[StageSlice, ...]:
+    """Return one worker's stages of a model that is split evenly, larger stages first."""
+    splitting = {
+        item.stage
+        for item in plan.workers[place.pp_rank]
+        if isinstance(item, Action) and item.op is PlanOp.INPUT_GRADIENT
+    }
+    last = plan.placement.num_stages - 1
+    parts = even_partition(num_layers=num_layers, num_stages=plan.placement.num_stages)
+    return tuple(
+        StageSlice(
+            stage=stage,
+            first_layer=parts[stage].first_layer,
+            num_layers=parts[stage].num_layers,
+            is_first=stage == 0,
+            is_last=stage == last,
+            splits_backward=stage in splitting,
+        )
+        for stage in plan.placement.stages_of(place.pp_rank)
+    )
+
+
 def commands_of(plan: Plan, place: Place) -> tuple[Command, ...]:
     """Return one worker's list of ``plan`` as the engine's commands."""
     return tuple(_command(item, plan, place) for item in plan.workers[place.pp_rank])
@@ -157,8 +214,5 @@ def _command(item: Action | Barrier, plan: Plan, place: Place) -> Command:
     op = _OPS[item.op]
     if isinstance(item, Barrier):
         return Command(op)
-    peer = 0
-    if op.is_transfer:
-        other = item.stage + (1 if op in (Op.SEND_ACTIVATION, Op.RECV_GRADIENT) else -1)
-        peer = place.replica[plan.placement.worker_of(other)]
+    peer = place.replica[peer_of(item, plan.placement)] if op.is_transfer else 0
     return Command(op, item.stage, item.microbatch, peer)

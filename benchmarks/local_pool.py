@@ -27,7 +27,7 @@ class CaseResult:
     """What all workers of a case told."""
 
     workers: list[dict[str, Any]]
-    """By worker: ``steps``, ``seconds``, ``activities``, ``parameters``; see ``local_run.LocalResult``."""
+    """By worker: ``steps``, ``seconds``, ``parameters`` and so on; see ``local_run.LocalResult``."""
     tensors: list[dict[str, torch.Tensor]]
     """By worker."""
 

@@ -30,6 +30,7 @@ def run_case(case: LocalCase, *, worker: int, address: str, out: Path) -> dict[s
         TransportName.GLOO,
         store,
         place=place,
+        pp_rank_by_stage=case.train_plan().placement.worker_by_stage,
         job="local",
         attempt=1,
         host=HOST,
@@ -47,6 +48,9 @@ def run_case(case: LocalCase, *, worker: int, address: str, out: Path) -> dict[s
         "seconds": result.seconds,
         "activities": result.activities,
         "parameters": result.parameters,
+        "live_peak": result.live_peak,
+        "live_at_end": result.live_at_end,
+        "live_share_between_halves": result.live_share_between_halves,
     }
 
 

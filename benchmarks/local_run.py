@@ -1,12 +1,14 @@
 """One worker of a local case: the executor's engine, commands from a list."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from benchmarks.local_case import LocalCase, LocalStep, batch_of, commands_of
+from benchmarks.local_case import LocalCase, LocalStep, batch_of, commands_of, slices_of
+from benchmarks.local_live import LiveActivations
 from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Op, Phase, StepCommands, StepSetting
 from stage_worker.engine.engine import Engine
@@ -19,7 +21,6 @@ from stage_worker.models.config import TaskNeeds, fit_to_task, new_config, pretr
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.models.loading import load_model
 from stage_worker.models.microbatch import Microbatch
-from stage_worker.models.slices import StageSlice
 
 
 @dataclass(slots=True)
@@ -47,28 +48,31 @@ class LocalResult:
     """Duration of each of them."""
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     """``gradient/STEP/NAME`` and ``weight/STEP/NAME`` where recorded; ``final/NAME`` and ``moment/NAME`` always."""
-    activities: dict[str, float] = field(default_factory=dict)
-    """Seconds by activity, loading left out."""
+    activities: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Activity.__members__, 0.0))
+    """Seconds by activity, of all stages together, loading left out."""
     parameters: int = 0
+    live_peak: int | None = None
+    """Most microbatches that were really held at once, over the worker's stages, where the case watches them."""
+    live_at_end: int | None = None
+    """Those that were still held behind the last step."""
+    live_share_between_halves: float | None = None
+    """See ``LiveActivations``."""
 
 
 def load_part(case: LocalCase, place: Place) -> LoadedModel:
-    """Return the layers of one worker, split evenly, larger stages first."""
+    """Return the layers of one worker, all its stages."""
     needs = TaskNeeds(labels=("no", "yes"), num_labels=2, pad_token_id=0, vocabulary_size=case.words)
     config = pretrained_config(Path(case.folder)) if case.folder is not None else new_config(case.model, needs)
     fit_to_task(config, needs, attention=case.attention)
-    size, larger = divmod(config.num_hidden_layers, case.pp)
-    rank = place.pp_rank
-    part = StageSlice(
-        stage=rank,
-        first_layer=rank * size + min(rank, larger),
-        num_layers=size + (rank < larger),
-        is_first=rank == 0,
-        is_last=rank == case.pp - 1,
+    plan = case.train_plan()
+    return load_model(
+        config,
+        slices=slices_of(plan, place, num_layers=config.num_hidden_layers),
+        num_stages=plan.placement.num_stages,
+        folder=Path(case.folder) if case.folder is not None else None,
+        seed=case.seed,
+        device=torch.device("cpu"),
     )
-    folder = Path(case.folder) if case.folder is not None else None
-    device = torch.device("cpu")
-    return load_model(config, slices=(part,), num_stages=case.pp, folder=folder, seed=case.seed, device=device)
 
 
 def optimizer_of(case: LocalCase) -> OptimizerSettings:
@@ -96,6 +100,7 @@ class LocalWorker:
         self._model = model
         self._rows = LocalRows(case, place.dp_rank)
         self._ledger = Ledger()
+        self._live = LiveActivations(model) if case.watches_activations else None
         self._engine = Engine(
             model,
             optimizer=optimizer_of(case),
@@ -105,8 +110,12 @@ class LocalWorker:
             transport=transport,
             batches=self._rows,
             ledger=self._ledger,
+            on_command=self._live.command_done if self._live is not None else None,
         )
-        self._commands = {evaluates: commands_of(case.plan(evaluates=evaluates), place) for evaluates in (False, True)}
+        self._commands = {
+            Phase.TRAIN: commands_of(case.train_plan(), place),
+            Phase.EVALUATE: commands_of(case.evaluation_plan(), place),
+        }
         self._next = {Phase.TRAIN: 1, Phase.EVALUATE: 1}
         self._seq = 1
 
@@ -114,13 +123,20 @@ class LocalWorker:
         """Obey all steps of the case."""
         result = LocalResult(parameters=self._model.num_parameters)
         before = self._ledger.seconds()
-        for step in self._case.steps:
-            if step.evaluates:
-                self._evaluate(step.lengths, result)
-            else:
-                self._train(step, result)
+        with self._live if self._live is not None else nullcontext():
+            for step in self._case.steps:
+                if step.evaluates:
+                    self._evaluate(step.lengths, result)
+                else:
+                    self._train(step, result)
+        if self._live is not None:
+            result.live_peak, result.live_at_end = self._live.peak, self._live.num_held
+            result.live_share_between_halves = self._live.share_between_halves
         after = self._ledger.seconds()
-        result.activities = {a.name: after[a] - before[a] for a in Activity}
+        result.activities = {
+            a.name: sum(passed - before.get(account, 0.0) for account, passed in after.items() if account[0] is a)
+            for a in Activity
+        }
         for stage in self._model.stages:
             for name, tensor in self._model.state(stage).items():
                 result.tensors[f"final/{name}"] = tensor
@@ -130,7 +146,7 @@ class LocalWorker:
 
     def _train(self, step: LocalStep, result: LocalResult) -> None:
         setting = self._setting(step.lengths, Phase.TRAIN)
-        commands = self._commands[False]
+        commands = self._commands[Phase.TRAIN]
         cut = next(i for i, command in enumerate(commands) if command.op is Op.REDUCE)
         start = time.perf_counter()
         inner = 0.0
@@ -162,7 +178,7 @@ class LocalWorker:
         return self._case.setting(lengths, phase=phase, step=number, dp_rank=self._place.dp_rank)
 
     def _obey(self, setting: StepSetting, part: slice, result: LocalResult) -> None:
-        every = self._commands[setting.phase is Phase.EVALUATE]
+        every = self._commands[setting.phase]
         start, stop, _ = part.indices(len(every))
         size = 1 if self._case.strict else max(stop - start, 1)
         for first in range(start, stop, size):
