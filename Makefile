@@ -1,6 +1,7 @@
 # What people run; CI runs the same targets (.ci/run).
 #   make demo    train a tiny BERT on generated data, on this machine
 #   make test    all tests
+#   make parity-full   every schedule in every layout against one process, which takes a quarter of an hour
 #   make lint    formatting, types, protos
 #   make proto   regenerate the stubs after a change to proto/takt/v1/*.proto
 
@@ -14,13 +15,16 @@ RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 DECLARED := pyproject.toml constraints.txt
 
-.PHONY: demo test lint proto
+.PHONY: demo test parity-full lint proto
 
 demo: $(RUN_STAMP)
 	@$(BIN)/takt run deploy/jobs/demo.yaml
 
 test: $(DEV_STAMP)
 	$(BIN)/python -m pytest tests
+
+parity-full: $(DEV_STAMP)
+	TAKT_PARITY=full $(BIN)/python -m pytest tests/integration/parity
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check

@@ -8,7 +8,8 @@ import torch
 
 from benchmarks.local_case import LocalCase, LocalStep
 from benchmarks.local_pool import CaseResult, LocalPool
-from tests.integration.parity.reference import TINY, Reference, save_tiny_model, train_whole
+from tests.integration.parity.layouts import Folders
+from tests.integration.parity.reference import DEEP, TINY, Reference, save_tiny_model, train_whole
 
 Run = Callable[[LocalCase], CaseResult]
 Train = Callable[[LocalCase], Reference]
@@ -51,7 +52,8 @@ def train() -> Train:
     done: dict[tuple[object, ...], Reference] = {}
 
     def train(case: LocalCase) -> Reference:
-        key = (case.folder, case.steps, case.optimizer, case.max_grad_norm, case.attention, case.seed)
+        optimizer = (case.optimizer, case.learning_rate, case.weight_decay, case.max_grad_norm)
+        key = (case.folder, case.steps, optimizer, case.attention, case.seed)
         if key not in done:
             done[key] = train_whole(case)
         return done[key]
@@ -65,6 +67,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny_model(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def folders(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Return the folder with a tiny BERT, and one with a BERT of twelve layers."""
+    folder = tmp_path_factory.mktemp("deep")
+    save_tiny_model(folder, DEEP)
+    return Folders(tiny=tiny, deep=str(folder))
 
 
 @pytest.fixture(scope="session")

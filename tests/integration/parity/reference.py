@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification
@@ -11,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from benchmarks.local_case import LocalCase, batch_of
 from stage_worker.engine.commands import Phase
 
-TINY = {
+TINY: dict[str, Any] = {
     "model_type": "bert",
     "vocab_size": 50,
     "hidden_size": 16,
@@ -22,6 +23,8 @@ TINY = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
+DEEP = TINY | {"num_hidden_layers": 12}
+"""Four workers with three chunks each have twelve stages."""
 
 Tensors = dict[str, torch.Tensor]
 
@@ -39,10 +42,10 @@ class Reference:
     """After the update."""
 
 
-def save_tiny_model(folder: Path) -> None:
-    """Write a tiny BERT whose every parameter is random, biases and norms too, so that no two can be mistaken."""
+def save_tiny_model(folder: Path, config: Mapping[str, Any] = TINY) -> None:
+    """Write a small BERT whose every parameter is random, biases and norms too, so that no two can be mistaken."""
     torch.manual_seed(20)
-    model = BertForSequenceClassification(BertConfig(**{k: v for k, v in TINY.items() if k != "model_type"}))
+    model = BertForSequenceClassification(BertConfig(**{k: v for k, v in config.items() if k != "model_type"}))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)

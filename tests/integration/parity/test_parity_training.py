@@ -29,6 +29,7 @@ def case_of(tiny: str, *, pp: int, num_microbatches: int, schedule: str, optimiz
         num_microbatches=num_microbatches,
         steps=STEPS,
         optimizer=optimizer,
+        learning_rate=1e-4 if optimizer == "adamw" else 0.1,
         records_gradients=True,
     )
 
@@ -86,7 +87,14 @@ def test_strict_commands_give_the_same_bits(pp: int, *, tiny: str, run: Run) -> 
 @pytest.mark.parametrize("pp", STAGES)
 def test_clipping_uses_the_norm_of_all_stages(pp: int, *, tiny: str, run: Run, train: Train) -> None:
     case = LocalCase(
-        model=TINY, folder=tiny, pp=pp, num_microbatches=4, steps=STEPS, optimizer="sgd", max_grad_norm=0.05
+        model=TINY,
+        folder=tiny,
+        pp=pp,
+        num_microbatches=4,
+        steps=STEPS,
+        optimizer="sgd",
+        max_grad_norm=0.05,
+        learning_rate=0.1,
     )
     expected = train(case)
     assert min(expected.norms) > 0.05, "nothing would be clipped"

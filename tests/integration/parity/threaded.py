@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from benchmarks.local_case import LocalCase
+from benchmarks.local_case import LocalCase, slices_of
 from benchmarks.local_run import LocalResult, LocalWorker
 from stage_worker.comm_gloo import GlooTransport, join_gloo
 from stage_worker.comm_place import Place
 from stage_worker.comm_store import PrefixStore, address_of, join_store, open_store
 from stage_worker.models.family import Block, Family, Inputs
 from stage_worker.models.loaded import LoadedModel, StageBlocks
-from stage_worker.models.slices import StageSlice
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -96,18 +95,19 @@ WIDE = Family(
 )
 
 
-def wide_part(place: Place, *, hidden_size: int, family: Family = WIDE) -> LoadedModel:
-    """Return one worker's stage: one layer a stage."""
-    config = SimpleNamespace(hidden_size=hidden_size, num_hidden_layers=place.pp)
-    rank = place.pp_rank
-    part = StageSlice(stage=rank, first_layer=rank, num_layers=1, is_first=rank == 0, is_last=rank == place.pp - 1)
+def wide_part(case: LocalCase, place: Place, *, hidden_size: int, family: Family = WIDE) -> LoadedModel:
+    """Return one worker's stages: one layer a stage."""
+    plan = case.train_plan()
+    num_stages = plan.placement.num_stages
+    config = SimpleNamespace(hidden_size=hidden_size, num_hidden_layers=num_stages)
+    slices = slices_of(plan, place, num_layers=num_stages)
     return LoadedModel(
         config=config,
         family=family,
         model=family.build(config),
         device=CPU,
-        num_stages=place.pp,
-        stages={rank: StageBlocks(part, part.blocks(family.blocks(config)))},
+        num_stages=num_stages,
+        stages={part.stage: StageBlocks(part, part.blocks(family.blocks(config))) for part in slices},
     )
 
 
@@ -117,7 +117,7 @@ def run_wide(case: LocalCase, *, hidden_size: int, family: Family = WIDE) -> lis
 
     def work(worker: int) -> LocalResult:
         place = Place(worker=worker, pp=case.pp, dp=case.dp)
-        model = wide_part(place, hidden_size=hidden_size, family=family)
+        model = wide_part(case, place, hidden_size=hidden_size, family=family)
         return LocalWorker(case, place, model, transports[worker]).run()
 
     try:
