@@ -127,6 +127,16 @@ def test_check_of_a_deadlock_shows_the_grid_with_the_waiting_cells_marked() -> N
     assert f"{error}\n" == (GOLDEN / "deadlock.txt").read_text()
 
 
+@pytest.mark.parametrize("microbatch", [-1, 2])
+def test_check_of_a_microbatch_that_is_not_in_the_step_refuses(microbatch: int) -> None:
+    plan = made("gpipe", num_workers=2, num_microbatches=2)
+    lists = lists_of(plan)
+    lists[1][lists[1].index(Action(1, Op.BACKWARD, 1))] = Action(1, Op.BACKWARD, microbatch)
+    error = refused(plan, lists)
+    assert error.rule is Rule.PLACEMENT
+    assert f"1B{microbatch} is not in the step, whose last microbatch is 1" in str(error)
+
+
 def test_check_of_a_send_before_its_result_refuses() -> None:
     plan = made("gpipe", num_workers=2, num_microbatches=2)
     lists = lists_of(plan)
