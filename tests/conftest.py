@@ -11,6 +11,9 @@ import pytest
 MARK = "TAKT_TEST_SESSION"
 PROC = Path("/proc")
 
+# On tiny tensors torch's threads spend their time waiting for each other; executors compute with one as well.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def no_process_is_left_behind() -> Iterator[None]:

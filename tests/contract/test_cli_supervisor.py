@@ -94,7 +94,10 @@ def children() -> set[int]:
     return {process.pid for process in descendants([os.getpid()])}
 
 
-def test_start_returns_what_each_service_announced_and_logs_go_to_files(supervisor: Supervisor) -> None:
+def test_start_returns_what_each_service_announced_and_logs_go_to_files(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
     first, second = supervisor.start([fake(name="a"), fake(name="b", one_thread=True)])
     assert first.address != second.address
     assert listens(first.address)

@@ -1,4 +1,4 @@
-"""Predicted timelines: what each action waits for, latency, idle time. Reference numbers: test_schedule_tables."""
+"""Predicted timelines: what each action waits for, latency, idle time. Reference numbers: test_plans_tables."""
 
 import functools
 import itertools

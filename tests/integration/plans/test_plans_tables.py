@@ -15,7 +15,7 @@ from coordinator.schedule.placement import looping
 from coordinator.schedule.plan import Plan, make_plan
 from coordinator.schedule.simulate import Costs, Timeline, simulate
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 UNEQUAL = Costs(forward=0.75, input_gradient=1, weight_gradient=0.625)
 
