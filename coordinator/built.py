@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from coordinator.choices import Microbatching, Objective, PartitionMethod, Precision, Recompute, ScheduleName, Task
 from coordinator.problem import Problem
+from coordinator.schedule.limits import Schedule
 from coordinator.sections import JobSpec
 
 BUILT: Mapping[str, tuple[object, ...]] = {
@@ -14,18 +15,7 @@ BUILT: Mapping[str, tuple[object, ...]] = {
     "parallel.zero_stage": (0,),
     "parallel.partition": (PartitionMethod.EVEN,),
     "parallel.layers_per_stage": (None,),
-    "schedule.name": (
-        ScheduleName.NAIVE,
-        ScheduleName.GPIPE,
-        ScheduleName.ONE_F_ONE_B,
-        ScheduleName.INTERLEAVED,
-        ScheduleName.LOOPED_BFS,
-        ScheduleName.ZBH1,
-        ScheduleName.ZBH2,
-        ScheduleName.ZBV,
-        ScheduleName.DUALPIPEV,
-        ScheduleName.CUSTOM,
-    ),
+    "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM),
     "train.precision": (Precision.FP32,),
     "train.recompute": (Recompute.NONE,),
     "train.objective": (Objective.CLASSIFICATION,),

@@ -23,17 +23,8 @@ class Entry(NamedTuple):
 
 
 def to_csv(workers: Sequence[Sequence[Instruction]]) -> str:
-    """Return the lists as CSV; ``from_csv`` gives them back."""
+    """Return the lists as CSV; ``read_csv`` gives them back."""
     return "".join(",".join(map(str, instructions)) + "\n" for instructions in workers)
-
-
-def from_csv(text: str) -> tuple[tuple[Instruction, ...], ...]:
-    """Return the lists that ``text`` holds; see ``read_csv``.
-
-    Raises:
-        PlanError: As for ``read_csv``.
-    """
-    return tuple(tuple(entry.instruction for entry in entries) for entries in read_csv(text))
 
 
 def read_csv(text: str) -> tuple[tuple[Entry, ...], ...]:

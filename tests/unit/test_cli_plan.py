@@ -10,8 +10,8 @@ from coordinator.cli import preflight
 from coordinator.cli.app import main
 from coordinator.cli.plan_view import fold
 from coordinator.facts import DataFacts, ModelFacts, Split
+from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.plan import make_plan
-from coordinator.schedule.text import from_csv
 from coordinator.spec import JobSpec
 
 FIELDS = (
@@ -97,7 +97,8 @@ def test_plan_with_latency_is_later_by_the_published_formula(capsys: pytest.Capt
 def test_plan_csv_gives_the_plan_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "plan.csv"
     assert main(["plan", "--schedule", "gpipe", "--stages", "3", "--microbatches", "2", "--csv", str(path)]) == 0
-    assert from_csv(path.read_text()) == make_plan("gpipe", num_workers=3, num_microbatches=2).workers
+    read = make_custom_plan(path.read_text(), num_workers=3, num_chunks=1, num_microbatches=2)
+    assert read.workers == make_plan("gpipe", num_workers=3, num_microbatches=2).workers
     assert "stage 2 | .  .  F0 F1" in capsys.readouterr().out
 
 

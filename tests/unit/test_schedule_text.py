@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.schedule.actions import Action, Barrier, Op, PlanError
+from coordinator.schedule.actions import Action, Barrier, Instruction, Op, PlanError
 from coordinator.schedule.plan import Schedule, make_plan
-from coordinator.schedule.text import from_csv, read_csv, to_csv
+from coordinator.schedule.text import read_csv, to_csv
 
 INSTRUCTIONS = st.one_of(
     st.builds(
@@ -18,6 +18,11 @@ INSTRUCTIONS = st.one_of(
     st.sampled_from([Barrier(Op.REDUCE), Barrier(Op.STEP)]),
 )
 WORKERS = st.lists(st.lists(INSTRUCTIONS, min_size=1).map(tuple), min_size=1, max_size=8).map(tuple)
+
+
+def from_csv(text: str) -> tuple[tuple[Instruction, ...], ...]:
+    """Return the lists without the places they were read from."""
+    return tuple(tuple(entry.instruction for entry in entries) for entries in read_csv(text))
 
 
 @given(WORKERS)
