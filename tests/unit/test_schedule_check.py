@@ -145,6 +145,25 @@ def test_check_of_a_send_before_its_result_refuses() -> None:
     assert refused(plan, lists).rule is Rule.DEPENDENCY
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [  # stages 1 and 2 are both on worker 1, at the foot of the V
+        ("1F0", "2F0", "2F0 needs 1F0, which stands behind it at"),
+        ("2I0", "1I0", "1I0 needs 2I0, which stands behind it at"),
+    ],
+)
+def test_check_of_a_result_that_stays_on_its_worker_refuses_its_use_before_it(
+    first: str, second: str, text: str
+) -> None:
+    plan = make_plan("zbv", num_workers=2, num_chunks=2, num_microbatches=1)
+    order = "1F0 2F0 2I0 1I0 2W0 1W0".replace(first, "x").replace(second, first).replace("x", second)
+    lists = lists_of(plan)
+    lists[1] = [*lower([parse(name) for name in order.split()], placement=plan.placement), *STEP_END]
+    error = refused(plan, lists)
+    assert error.rule is Rule.DEPENDENCY
+    assert text in str(error)
+
+
 def test_check_of_a_receive_behind_its_use_refuses() -> None:
     plan = made("1f1b", num_workers=2, num_microbatches=2)
     lists = lists_of(plan)

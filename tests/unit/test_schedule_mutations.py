@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from coordinator.schedule.actions import Action, Instruction, Op
 from coordinator.schedule.limits import SizeError, check_size
 from coordinator.schedule.lowering import STEP_END, lower
+from coordinator.schedule.one_f_one_b import EAGER
 from coordinator.schedule.plan import Plan, Schedule, make_plan
 from coordinator.schedule.rules import BrokenRuleError, Rule
 from tests.unit.lockstep import is_sound
@@ -43,7 +45,22 @@ def plans(draw: st.DrawFn, *, min_workers: int = 1) -> Plan:
     schedule = draw(st.sampled_from(Schedule))
     size = draw(st.sampled_from([size for size in sizes(schedule) if size["num_workers"] >= min_workers]))
     num_slices = draw(st.integers(1, 2 if size["num_microbatches"] <= 8 else 1))
-    return made(schedule, **size, num_slices=num_slices)
+    return made(schedule, **size, **draw(options(schedule, **size)), num_slices=num_slices)
+
+
+@st.composite
+def options(
+    draw: st.DrawFn, schedule: Schedule, *, num_workers: int, num_chunks: int, num_microbatches: int
+) -> dict[str, Any]:
+    """Return what a schedule takes besides its size, most often nothing."""
+    p, m = num_workers, num_microbatches
+    if schedule is Schedule.INTERLEAVED:
+        fitting = [n for n in range(p, m + 1) if m % n == 0 or m % n >= p]
+        return {"group_size": draw(st.sampled_from([None, *fitting]))}
+    if schedule is Schedule.ONE_F_ONE_B:
+        falling = st.lists(st.integers(0, m), min_size=p, max_size=p).map(lambda w: tuple(sorted(w, reverse=True)))
+        return {"warmup": draw(st.sampled_from([None, EAGER]) | falling)}
+    return {}
 
 
 def lists_of(plan: Plan) -> Lists:
@@ -84,6 +101,8 @@ def judged(plan: Plan, lists: Lists) -> None:
 def test_sizes_of_each_schedule_reach_the_largest(schedule: Schedule) -> None:
     assert max(size["num_workers"] for size in sizes(schedule)) == 8
     assert max(size["num_microbatches"] for size in sizes(schedule)) == 32
+    several = {Schedule.INTERLEAVED: 4, Schedule.LOOPED_BFS: 4, Schedule.ZBV: 2, Schedule.DUALPIPEV: 2}
+    assert max(size["num_chunks"] for size in sizes(schedule)) == several.get(schedule, 1)
 
 
 @settings(max_examples=100, deadline=None)
