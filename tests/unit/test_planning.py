@@ -43,6 +43,7 @@ def test_plan_job_gives_each_worker_the_layers_of_its_stage_in_every_replica() -
 
 
 def test_plan_job_in_a_v_puts_first_and_last_stage_on_worker_0() -> None:
+    """H63: layers of stages, not of workers, differ by at most one."""
     job = plan(parallel={"pp": 2, "dp": 2}, schedule={"name": "zbv", "num_chunks": 2})
     layers = [[(s.stage, s.first_layer, s.num_layers) for s in job.slices_of(w)] for w in range(4)]
     assert layers == [[(0, 0, 3), (3, 8, 2)], [(1, 3, 3), (2, 6, 2)]] * 2

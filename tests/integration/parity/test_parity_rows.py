@@ -66,6 +66,7 @@ def test_ten_rows_in_four_microbatches_weigh_the_same(
 def test_fewer_microbatches_than_stages_train(
     schedule: str, num_microbatches: int, *, tiny: str, run: Run, train: Train
 ) -> None:
+    """H66, under the schedules of one chunk; those of several are in test_parity_schedules."""
     case = LocalCase(
         model=TINY,
         folder=tiny,
@@ -84,6 +85,7 @@ def test_fewer_microbatches_than_stages_train(
 def test_two_replicas_train_like_one_process_and_stay_equal(
     steps: tuple[LocalStep, ...], schedule: str, pp: int, *, tiny: str, run: Run, train: Train
 ) -> None:
+    """H65 where pp is 1."""
     case = LocalCase(
         model=TINY, folder=tiny, schedule=schedule, pp=pp, dp=2, num_microbatches=2, steps=steps, records_gradients=True
     )

@@ -44,6 +44,7 @@ def test_two_replicas_under_any_schedule_train_like_one_process(
 def test_ten_rows_in_four_microbatches_under_any_schedule_weigh_the_same(
     layout: Layout, *, folders: Folders, run: Run, train: Train
 ) -> None:
+    """H30: microbatches of 3, 3, 2 and 2 rows."""
     case = layout.case(folders, TEN, records_gradients=True)
     assert [len(rows) for rows in case.rows_of(TEN[0].lengths, 0)] == [3, 3, 2, 2]
     assert_trains_like_one_process_and_1f1b(case, run, train)
@@ -53,6 +54,7 @@ def test_ten_rows_in_four_microbatches_under_any_schedule_weigh_the_same(
 def test_microbatches_without_rows_under_any_schedule_do_nothing(
     layout: Layout, *, folders: Folders, run: Run, train: Train
 ) -> None:
+    """H66: more microbatches than rows."""
     case = layout.case(folders, FEW, records_gradients=True)
     assert [len(rows) for rows in case.rows_of(FEW[1].lengths, 0)][:2] == [1, 0]
     assert_trains_like_one_process_and_1f1b(case, run, train)
@@ -62,6 +64,7 @@ def test_microbatches_without_rows_under_any_schedule_do_nothing(
 def test_a_replica_without_rows_under_any_schedule_adds_nothing(
     layout: Layout, *, folders: Folders, run: Run, train: Train
 ) -> None:
+    """H33: nine rows, one and three in two replicas; both run every step."""
     case = layout.case(folders, FEW, dp=2, records_gradients=True)
     assert [len(rows) for rows in case.rows_of(FEW[1].lengths, 1)] == [0, 0, 0, 0]
     assert_trains_like_one_process_and_1f1b(case, run, train)

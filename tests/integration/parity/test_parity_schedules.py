@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 def test_training_under_any_schedule_equals_one_process_and_1f1b(
     layout: Layout, optimizer: str, *, folders: Folders, run: Run, train: Train
 ) -> None:
+    """Also on one worker (H65), and with fewer microbatches than stages (H66)."""
     case = layout.case(folders, optimizer=optimizer, records_gradients=True)
     result, expected, other = run(case), train(case), run(plain(case))
     steps = result.steps(case.last_worker())
@@ -48,7 +49,7 @@ def test_losses_are_told_by_the_worker_of_the_last_stage_only(layout: Layout, *,
 def test_each_boundary_between_workers_is_crossed_once_a_microbatch_and_direction(
     layout: Layout, *, folders: Folders, run: Run
 ) -> None:
-    """The hidden state of every row crosses once upwards and its gradient once downwards; none within a worker."""
+    """H42: the hidden state of every row crosses once upwards and its gradient once downwards; none within a worker."""
     in_a_v = layout.schedule in ("zbv", "dualpipev")
     boundaries = layout.pp * layout.num_chunks - 1 - (1 if in_a_v else 0)
     # Each microbatch is padded to its longest row; its hidden state has 16 numbers of 4 bytes a token.

@@ -1,4 +1,4 @@
-"""Transfers end, whatever their size and order, and each worker's time is accounted for."""
+"""Transfers end, whatever their size and order (case H67), and each worker's time is accounted for."""
 
 import itertools
 
