@@ -1,7 +1,7 @@
 """DualPipeV: DualPipe folded into a V, one copy of the weights."""
 
 from coordinator.schedule.actions import Action, Op
-from coordinator.schedule.numbering import Step, numbered
+from coordinator.schedule.numbering import StageOp, numbered
 
 
 def order_dualpipev(worker: int, *, num_workers: int, num_microbatches: int) -> tuple[Action, ...]:
@@ -22,7 +22,7 @@ def in_flight_dualpipev(*, num_workers: int) -> int:
     return 2 * num_workers + 1
 
 
-def _phases(worker: int, num_workers: int, num_microbatches: int) -> list[Step]:
+def _phases(worker: int, num_workers: int, num_microbatches: int) -> list[StageOp]:
     """Return what the worker does, in order; ``0`` is its chunk on the way down, ``1`` on the way up."""
     down, up = worker, 2 * num_workers - 1 - worker
     f0, b0, i0 = (down, Op.FORWARD), (down, Op.BACKWARD), (down, Op.INPUT_GRADIENT)
@@ -30,7 +30,7 @@ def _phases(worker: int, num_workers: int, num_microbatches: int) -> list[Step]:
     near, far = worker + 1, num_workers - 1 - worker
     # The second half of the last backwards comes in halves; their W wait for gaps, oldest first.
     last = ([b1, b0] * near)[:near] + ([i1, i0] * near)[near:]
-    halves = [step for step in last if step[1] is Op.INPUT_GRADIENT] + [i0] * far
+    halves = [half for half in last if half[1] is Op.INPUT_GRADIENT] + [i0] * far
     weights = [(stage, Op.WEIGHT_GRADIENT) for stage, _ in halves]
     return [
         *[f0] * (2 * far),
@@ -39,6 +39,6 @@ def _phases(worker: int, num_workers: int, num_microbatches: int) -> list[Step]:
         *[f0, b1, f1, b0] * (num_microbatches - 2 * num_workers + near),
         *[b1, f1, b0] * far,
         *last,
-        *(step for weight in weights[:far] for step in (weight, i0)),
+        *(half for weight in weights[:far] for half in (weight, i0)),
         *weights[far:],
     ]

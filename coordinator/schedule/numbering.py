@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 from coordinator.schedule.actions import Action, Op
 
-Step = tuple[int, Op]
-"""A stage and what it does next."""
+StageOp = tuple[int, Op]
+"""A stage and what it does, of whichever microbatch is next."""
 
 
-def numbered(pattern: Iterable[Step]) -> tuple[Action, ...]:
+def numbered(pattern: Iterable[StageOp]) -> tuple[Action, ...]:
     """Return ``pattern`` with microbatches: each stage counts its forwards and its backwards from 0 up.
 
     ``I`` counts as a backward; ``W`` is that of the stage's oldest ``I`` without one.

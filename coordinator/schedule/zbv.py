@@ -1,7 +1,7 @@
 """ZB-V: two chunks in a V, backwards in halves."""
 
 from coordinator.schedule.actions import Action, Op
-from coordinator.schedule.numbering import Step, numbered
+from coordinator.schedule.numbering import StageOp, numbered
 
 
 def order_zbv(worker: int, *, num_workers: int, num_microbatches: int) -> tuple[Action, ...]:
@@ -22,7 +22,7 @@ def in_flight_zbv(worker: int, *, num_workers: int, num_microbatches: int) -> in
     return min(2 * num_workers, 2 * num_microbatches, num_microbatches + worker + 1)
 
 
-def _phases(worker: int, num_workers: int, num_microbatches: int) -> list[Step]:
+def _phases(worker: int, num_workers: int, num_microbatches: int) -> list[StageOp]:
     """Return what the worker does, in order; ``0`` is its chunk on the way down, ``1`` on the way up."""
     down, up = worker, 2 * num_workers - 1 - worker
     f0, i0, w0 = (down, Op.FORWARD), (down, Op.INPUT_GRADIENT), (down, Op.WEIGHT_GRADIENT)

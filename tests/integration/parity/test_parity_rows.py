@@ -66,7 +66,7 @@ def test_ten_rows_in_four_microbatches_weigh_the_same(
 def test_fewer_microbatches_than_stages_train(
     schedule: str, num_microbatches: int, *, tiny: str, run: Run, train: Train
 ) -> None:
-    """H66, under the schedules of one chunk; those of several are in test_parity_schedules."""
+    """H66; the other schedules are in test_parity_schedules."""
     case = LocalCase(
         model=TINY,
         folder=tiny,
