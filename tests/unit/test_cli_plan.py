@@ -9,10 +9,9 @@ import pytest
 from coordinator.cli import preflight
 from coordinator.cli.app import main
 from coordinator.cli.plan_view import fold
-from coordinator.facts import DataFacts, ModelFacts, Split
 from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.plan import make_plan
-from coordinator.spec import JobSpec
+from tests.unit.cli_facts import facts
 
 FIELDS = (
     "schema, schedule, num_stages, num_chunks, num_microbatches, makespan, ideal, bubble_fraction, peak_in_flight, "
@@ -207,18 +206,6 @@ def job_file(folder: Path, *, pp: int) -> str:
     return str(path)
 
 
-def facts(_: JobSpec) -> tuple[ModelFacts, DataFacts]:
-    model = ModelFacts(
-        model_type="bert", num_layers=4, hidden_size=8, max_positions=128, vocabulary_size=96, token_types=2, labels=()
-    )
-    rows = [Split(name=name, num_rows=64, labelled=True, num_steps=1) for name in ("train", "validation")]
-    data = DataFacts(
-        splits=tuple(rows), labels=("no", "yes"), num_labels=2, vocabulary_size=96, pad_token_id=0, steps_per_epoch=2,
-        total_steps=6,
-    )  # fmt: skip
-    return model, data
-
-
 def test_plan_of_a_job_is_that_of_its_training_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,10 +251,10 @@ def test_plan_of_a_job_that_its_model_does_not_fit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(preflight, "local_facts", facts)
-    assert main(["plan", job_file(tmp_path, pp=5), "--output", "json"]) == 2
+    assert main(["plan", job_file(tmp_path, pp=7), "--output", "json"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("error: parallel.pp: is 5, but the model has 4 layers")
+    assert captured.err.startswith("error: parallel.pp: is 7, but the model has 6 layers")
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,9 @@ import pytest
 
 from coordinator.cli import preflight
 from coordinator.cli.app import main
-from coordinator.facts import DataFacts, ModelFacts, Split
-from coordinator.spec import JobSpec
+from tests.unit.cli_facts import facts
 
 JOB = "name: a\nmodel: {config: {model_type: bert}}\ndata: {task: demo}\n"
-
-
-def facts(_: JobSpec) -> tuple[ModelFacts, DataFacts]:
-    model = ModelFacts(
-        model_type="bert", num_layers=6, hidden_size=8, max_positions=128, vocabulary_size=96, token_types=2, labels=()
-    )
-    rows = [Split(name=name, num_rows=64, labelled=True, num_steps=1) for name in ("train", "validation")]
-    data = DataFacts(
-        splits=tuple(rows), labels=("no", "yes"), num_labels=2, vocabulary_size=96, pad_token_id=0, steps_per_epoch=2,
-        total_steps=6,
-    )  # fmt: skip
-    return model, data
 
 
 @pytest.fixture
