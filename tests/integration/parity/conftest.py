@@ -9,7 +9,7 @@ import torch
 from benchmarks.local_case import LocalCase, LocalStep
 from benchmarks.local_pool import CaseResult, LocalPool
 from tests.integration.parity.layouts import Folders
-from tests.integration.parity.reference import DEEP, TINY, Reference, save_tiny_model, train_whole
+from tests.integration.parity.reference import TINY, Reference, save_tiny_model, train_whole
 
 Run = Callable[[LocalCase], CaseResult]
 Train = Callable[[LocalCase], Reference]
@@ -71,10 +71,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def folders(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    """Return the folder with a tiny BERT, and one with a BERT of twelve layers."""
-    folder = tmp_path_factory.mktemp("deep")
-    save_tiny_model(folder, DEEP)
-    return Folders(tiny=tiny, deep=str(folder))
+    """Return the folder of the tiny BERT, and those of BERTs of eight and of twelve layers."""
+    folders = {TINY["num_hidden_layers"]: tiny}
+    for num_layers in (8, 12):
+        folder = tmp_path_factory.mktemp(f"layers-{num_layers}")
+        save_tiny_model(folder, TINY | {"num_hidden_layers": num_layers})
+        folders[num_layers] = str(folder)
+    return folders
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,6 @@ TINY: dict[str, Any] = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-DEEP = TINY | {"num_hidden_layers": 12}
-"""Four workers with three chunks each have twelve stages."""
-
 Tensors = dict[str, torch.Tensor]
 
 

@@ -9,8 +9,8 @@ from transformers import BertForSequenceClassification
 from benchmarks.local_case import LocalStep, batch_of
 from stage_worker.engine.commands import Phase
 from tests.integration.parity.conftest import Run
-from tests.integration.parity.layouts import EACH, EACH_ON_FOUR, SIXTEEN, Folders, Layout, plain
-from tests.integration.parity.reference import DEEP, TINY, assert_same_bits
+from tests.integration.parity.layouts import EACH, ON_FOUR, SIXTEEN, Folders, Layout, plain
+from tests.integration.parity.reference import assert_same_bits
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -25,9 +25,9 @@ ON_ONE = [
 """All stages on one worker."""
 
 
-@pytest.mark.parametrize("layout", [*ON_ONE, *EACH, *EACH_ON_FOUR], ids=str)
+@pytest.mark.parametrize("layout", [*ON_ONE, *EACH, *ON_FOUR], ids=str)
 def test_dropout_under_any_schedule_gives_the_bits_of_1f1b(layout: Layout, *, run: Run) -> None:
-    drops = (DEEP if layout.is_deep else TINY) | DROPOUT
+    drops = layout.model | DROPOUT
     case = layout.case(None, SIXTEEN[:2], model=drops, seed=3)
     result, other = run(case), run(plain(case))
     losses = [step["loss_sums"] for step in result.steps(case.last_worker())]
@@ -37,14 +37,14 @@ def test_dropout_under_any_schedule_gives_the_bits_of_1f1b(layout: Layout, *, ru
     assert_same_bits(result.merged("moment"), other.merged("moment"))
 
 
-@pytest.mark.parametrize("layout", [*ON_ONE, *EACH, *EACH_ON_FOUR], ids=str)
+@pytest.mark.parametrize("layout", [*ON_ONE, *EACH, *ON_FOUR], ids=str)
 def test_evaluation_under_any_schedule_gives_the_outputs_of_one_process(
     layout: Layout, *, folders: Folders, run: Run
 ) -> None:
     """Ten rows: microbatches of 3, 3, 2, 2 rows, or 2, 2, 1, 1, 1, 1, 1, 1."""
     case = layout.case(folders, (LocalStep(ROWS, evaluates=True),))
     batch = batch_of(case, ROWS, range(len(ROWS)), phase=Phase.EVALUATE, step=1)
-    model = BertForSequenceClassification.from_pretrained(folders.of(layout)).eval()
+    model = BertForSequenceClassification.from_pretrained(folders[layout.num_layers]).eval()
     with torch.no_grad():
         logits = model(
             input_ids=batch.input_ids_BL,
@@ -61,10 +61,10 @@ def test_evaluation_under_any_schedule_gives_the_outputs_of_one_process(
     assert all(not result.steps(worker, "EVALUATE")[0]["rows"] for worker in others)
 
 
-@pytest.mark.parametrize("layout", [*ON_ONE, *EACH, *EACH_ON_FOUR], ids=str)
+@pytest.mark.parametrize("layout", [*ON_ONE, *EACH, *ON_FOUR], ids=str)
 def test_evaluation_under_any_schedule_changes_no_training_state(layout: Layout, *, run: Run) -> None:
     """Between two steps, and between a step's last backward and its update."""
-    drops = (DEEP if layout.is_deep else TINY) | DROPOUT
+    drops = layout.model | DROPOUT
     quiet = layout.case(None, SIXTEEN[:2], model=drops, seed=3)
     between = LocalStep((3, 3, 2, 4, 5), evaluates=True)
     inside = [replace(step, evaluates_inside=(32, 3, 9, 9, 1)) for step in SIXTEEN[:2]]

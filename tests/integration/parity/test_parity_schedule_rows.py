@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.local_case import LocalCase, LocalStep
 from tests.integration.parity.conftest import Run, Train
-from tests.integration.parity.layouts import EACH, EACH_ON_FOUR, SIXTEEN, Folders, Layout, plain
+from tests.integration.parity.layouts import EACH, ON_FOUR, SIXTEEN, Folders, Layout, plain
 from tests.integration.parity.reference import assert_close, assert_same_bits
 
 pytestmark = pytest.mark.timeout(180)
@@ -50,7 +50,7 @@ def test_ten_rows_in_four_microbatches_under_any_schedule_weigh_the_same(
     assert_trains_like_one_process_and_1f1b(case, run, train)
 
 
-@pytest.mark.parametrize("layout", [*EACH, *EACH_ON_FOUR], ids=str)
+@pytest.mark.parametrize("layout", [*EACH, *ON_FOUR], ids=str)
 def test_microbatches_without_rows_under_any_schedule_do_nothing(
     layout: Layout, *, folders: Folders, run: Run, train: Train
 ) -> None:
