@@ -79,11 +79,16 @@ def test_executor_whole_life(
     assert [row.row_id for row in rows.rows] == [100, 101, 102, 110, 111]
     assert [row.label for row in rows.rows] == [0, 1, 0, 0, 1]
     assert all(len(row.outputs) == 2 for row in rows.rows)
-    assert (rows.split, coordinator.hear("step").phase) == ("validation", data_pb2.PHASE_EVALUATE)
+    evaluated = coordinator.hear("step")
+    assert (rows.split, evaluated.phase) == ("validation", data_pb2.PHASE_EVALUATE)
 
     snapshot = executor.snapshot()
     now = time.monotonic()
     assert sum(snapshot.seconds(now).values()) == pytest.approx(now - snapshot.started, rel=0.01)
+    shares = [share for report in (first, second, evaluated) for share in report.times]
+    computed = sum(share.seconds for share in shares if share.activity == "F")
+    assert computed == pytest.approx(snapshot.ended_seconds[Activity.FORWARD, 0])  # each second is told once
+    assert sum(share.seconds for share in shares) < now - snapshot.started
 
     coordinator.command(commands(SAVE, first_seq=15, step=2))
     saved = coordinator.hear("saved")

@@ -229,6 +229,17 @@ def test_input_gradient_frees_all_but_what_the_weight_gradients_need(dropout: fl
 
 
 @pytest.mark.parametrize("splits", [False, True])
+def test_output_that_is_passed_on_is_not_kept_for_its_backward(splits: bool) -> None:
+    worker = Worker(stage=1, pp=3, splits=splits, num_hidden_layers=3)
+    output = worker.forward(0)
+    storage = StorageWeakRef(output.untyped_storage())
+    assert not storage.expired()
+    del output
+    assert storage.expired()
+    worker.obey("B0")
+
+
+@pytest.mark.parametrize("splits", [False, True])
 def test_whole_backward_frees_everything(splits: bool) -> None:
     worker = Worker(stage=1, pp=3, splits=splits, num_hidden_layers=3)
     after_f0, after_f1, after_b0, after_b1 = live_bytes(worker, "F0 F1 B0 B1")

@@ -3,6 +3,7 @@
 import itertools
 import sys
 import threading
+import time
 
 import pytest
 
@@ -110,6 +111,24 @@ def test_record_read_while_it_is_written_is_of_one_moment(record: Record) -> Non
         sys.setswitchinterval(interval)
     for since, ended in seen.items():
         assert ended - sum(beginning.ended_seconds.values()) == since - beginning.since
+
+
+def test_record_read_within_a_change_is_read_again(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    writer, reader = RecordWriter(record, clock=clock), RecordReader(record)
+    cells = writer.start(stages=(0,))
+    cells[Activity.OTHER, None] = 1.5
+    pauses = []
+
+    def end_the_change(seconds: float) -> None:
+        pauses.append(seconds)
+        writer.switch((Activity.FORWARD, 0), 1001.5)
+
+    monkeypatch.setattr(time, "sleep", end_the_change)
+    snapshot = reader.read()
+    assert len(pauses) == 1
+    assert (snapshot.account, snapshot.since) == ((Activity.FORWARD, 0), 1001.5)
+    assert snapshot.ended_seconds[Activity.OTHER, None] == 1.5
 
 
 def test_record_has_room_for_the_most_stages_and_no_more(record: Record) -> None:
