@@ -126,9 +126,15 @@ def test_executor_with_the_first_and_the_last_stage_keeps_them_apart_and_reads_t
         stack.callback(executor.end)
         executor.give_work(data_service=stack.enter_context(serving(data_service)), stages=stages)
         begin(coordinator)
-        message = commands(first_seq=1, shapes=SHAPES, ends_step=True)
-        message.commands.extend(commands_pb2.Command(op=op, stage=s, microbatch=m) for s, op, m in order)
-        coordinator.command(message)
+        listed = [commands_pb2.Command(op=op, stage=s, microbatch=m) for s, op, m in order]
+        begun = commands(first_seq=1, shapes=SHAPES, acknowledge=True)
+        begun.commands.extend(listed[:6])
+        coordinator.command(begun)
+        assert coordinator.hear("done").seq == 6
+        assert executor.snapshot().in_flight == {0: 1, 1: 2}  # of stage 1 no W is done
+        rest = commands(first_seq=7, shapes=SHAPES, ends_step=True)
+        rest.commands.extend(listed[6:])
+        coordinator.command(rest)
         report = coordinator.hear("step")
         busy = {(share.stage, share.activity) for share in report.times if share.busy and share.seconds}
         assert busy == {(0, "F"), (0, "B"), (0, "step"), (1, "F"), (1, "I"), (1, "W")}
