@@ -169,6 +169,14 @@ def test_status_as_json_is_one_document(takt: Cli) -> None:
     assert (document["id"], document["state"], document["step"], document["loss"]) == ("j", "RUNNING", 3, 0.25)
 
 
+def test_status_as_json_tells_a_workers_time_by_stage(takt: Cli) -> None:
+    v = pb.JobWorker(worker=1, stages=[1, 2], busy_seconds=9, idle_seconds=1, stage_busy_seconds=[4, 5])
+    takt.jobs.jobs["j"] = pb.Job(id="j", workers=[v])
+    assert takt("status", "j", "--output", "json") == 0
+    (worker,) = takt.document()["workers"]
+    assert (worker["stages"], worker["busy_seconds"], worker["stage_busy_seconds"]) == ([1, 2], 9, [4, 5])
+
+
 def test_status_for_people_shows_worker_parameters_and_error(takt: Cli) -> None:
     takt.jobs.jobs["j"] = pb.Job(
         id="j",
