@@ -69,6 +69,7 @@ def _check_step_end(claim: Claim) -> None:
         first = claim.end_of(worker) - len(end)
         if instructions[max(first, 0) :] == end and len(barriers) == len(end):
             continue
-        wanted = f"the list must end with {' '.join(map(str, end))}" if end else "a forward-only plan has none"
+        names = " ".join(map(str, end))
+        wanted = f"{names} must stand once, at the end of the list" if end else "a forward-only plan has none"
         position = barriers[0] if barriers else claim.end_of(worker)
         raise claim.broken(Rule.STEP_END, worker, position, wanted)

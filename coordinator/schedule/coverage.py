@@ -48,8 +48,9 @@ def _check_backwards(claim: Claim, columns: Columns, stage: int) -> None:
             continue
         b, i, w = (Action(stage, op, microbatch) for op in _BACKWARDS)
         if whole:
-            text = f"{i if half else w} is a half of {b}, which stands here too"
-            raise claim.broken(Rule.COMPLETE, worker, max(places), text)
+            position = max(places[1:])
+            text = f"{claim.workers[worker][position]} is a half of {b}, which stands at {places[0]}"
+            raise claim.broken(Rule.COMPLETE, worker, position, text)
         if half or other_half:
             text = f"{i} has no {w}" if half else f"{w} has no {i}"
             raise claim.broken(Rule.COMPLETE, worker, max(places), text)

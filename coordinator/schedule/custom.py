@@ -1,17 +1,19 @@
 """Plans that users write, as CSV."""
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, product
 from typing import NamedTuple
 
-from coordinator.schedule.actions import Action, Barrier, Instruction, PlanError
+from coordinator.schedule.actions import Action, Barrier, Instruction, Op, PlanError
 from coordinator.schedule.channels import counterpart
+from coordinator.schedule.columns import Columns
+from coordinator.schedule.coverage import check_complete
 from coordinator.schedule.joining import join
 from coordinator.schedule.limits import SizeError
 from coordinator.schedule.lowering import STEP_END, lower
 from coordinator.schedule.placement import Placement
 from coordinator.schedule.plan import Plan
-from coordinator.schedule.rules import BrokenRuleError, Rule
+from coordinator.schedule.rules import BrokenRuleError, Claim, Rule
 from coordinator.schedule.text import Entry, read_csv
 
 
@@ -40,8 +42,9 @@ def make_custom_plan(
     if num_microbatches not in (None, step_microbatches):
         text = f"is {num_microbatches} for the whole step, but the plan has {step_microbatches}"
         raise SizeError("num_microbatches", text)
-    workers = [[entry.instruction for entry in entries] for entries in lines]
-    _check_no_half_message(workers)
+    workers = tuple(tuple(entry.instruction for entry in entries) for entries in lines)
+    _check_complete(workers, placement, step_microbatches)
+    _check_no_half_message(workers, placement)
     return Plan(
         schedule="custom",
         placement=placement,
@@ -105,7 +108,32 @@ def _check_none_left_out(what: str, first: dict[int, _Compute]) -> None:
         raise PlanError(f"{first[highest]} is of {what} {highest}, but nothing computes {what} {missing}")
 
 
-def _check_no_half_message(workers: Sequence[Sequence[Instruction]]) -> None:
+def _check_complete(workers: tuple[tuple[Instruction, ...], ...], placement: Placement, num_microbatches: int) -> None:
+    """Return if each stage runs each microbatch once, as it is written, with nothing put in or joined yet.
+
+    A missing forward is found first: the proof takes room for every microbatch on every stage, and a short text
+    can name many of both.
+    """
+    actions = [i for instructions in workers for i in instructions if isinstance(i, Action)]
+    forwards = {(action.stage, action.microbatch) for action in actions if action.op is Op.FORWARD}
+    if len(forwards) < placement.num_stages * num_microbatches:
+        places = product(range(placement.num_stages), range(num_microbatches))
+        stage, microbatch = next(place for place in places if place not in forwards)
+        worker = placement.worker_of(stage)
+        marks = {(worker, len(workers[worker])): f"{Action(stage, Op.FORWARD, microbatch)} is missing"}
+        raise BrokenRuleError(Rule.COMPLETE, workers, marks)
+    claim = Claim(
+        workers=workers,
+        placement=placement,
+        num_microbatches=num_microbatches,
+        in_flight_bounds=None,
+        forward_only=False,
+        ascending=False,
+    )
+    check_complete(claim, Columns(claim))
+
+
+def _check_no_half_message(workers: Sequence[Sequence[Instruction]], placement: Placement) -> None:
     """Return if each transfer has its other end: one end alone is a mistake, and nobody knows which."""
     transfers = {i for instructions in workers for i in instructions if isinstance(i, Action) and i.op.is_transfer}
     for worker, instructions in enumerate(workers):
@@ -113,7 +141,8 @@ def _check_no_half_message(workers: Sequence[Sequence[Instruction]]) -> None:
             if isinstance(instruction, Action) and instruction in transfers:
                 other = counterpart(instruction)
                 if other not in transfers:
-                    marks = {(worker, position): f"{instruction} has no {other} at its other end"}
+                    lacked = other if 0 <= other.stage < placement.num_stages else f"stage {other.stage}"
+                    marks = {(worker, position): f"{instruction} has no {lacked} at its other end"}
                     raise BrokenRuleError(Rule.TRANSFERS, workers, marks)
 
 

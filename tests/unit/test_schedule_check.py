@@ -65,8 +65,8 @@ def test_check_of_one_fault_names_its_rule(change: tuple[str, str], rule: Rule) 
         (("1W1", ""), Rule.COMPLETE, "1I1 has no 1W1"),
         (("1I1", ""), Rule.COMPLETE, "1W1 has no 1I1"),
         (("1I1 1W0 1W1", "1W0"), Rule.COMPLETE, "1B1 is missing, or 1I1 and 1W1"),
-        (("1W1", "1B1"), Rule.COMPLETE, "1I1 is a half of 1B1, which stands here too"),
-        (("1I1", "1B1"), Rule.COMPLETE, "1W1 is a half of 1B1, which stands here too"),
+        (("1W1", "1B1"), Rule.COMPLETE, "1I1 is a half of 1B1, which stands at "),
+        (("1I1", "1B1"), Rule.COMPLETE, "1W1 is a half of 1B1, which stands at "),
         (("1I1 1W0 1W1", "1W0 1W1 1I1"), Rule.DEPENDENCY, "1W1 needs 1I1, which stands behind it at"),
         (("1W0 1W1", "1W1 1W0"), Rule.ASCENDING, "1W0 stands behind 1W1"),
     ],
@@ -197,7 +197,9 @@ def test_check_of_a_wrong_end_refuses(end: str) -> None:
     plan = made("1f1b", num_workers=2, num_microbatches=2)
     lists = lists_of(plan)
     lists[0][-2:] = [parse(text) for text in end.split()]
-    assert refused(plan, lists).rule is Rule.STEP_END
+    error = refused(plan, lists)
+    assert error.rule is Rule.STEP_END
+    assert "<-- worker 0: REDUCE STEP must stand once, at the end of the list" in str(error)
 
 
 def test_check_of_a_step_before_the_last_backward_refuses() -> None:

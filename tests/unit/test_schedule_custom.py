@@ -1,6 +1,7 @@
 """Custom plans: what users and torch write, what is put in, and what is refused."""
 
 import functools
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -207,6 +208,33 @@ def test_custom_plan_that_breaks_a_rule_is_refused_by_its_name(text: str, rule: 
         read(text)
     assert error.value.rule is rule
     assert "<--" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("0F0,0B0,0I0,0W0", "3 |[0W0]       <-- worker 0: 0W0 is a half of 0B0, which stands at 1"),
+        ("0F0,0I0,0W0,0I0", "3 |[0I0]       <-- worker 0: 0I0 stands at 1 already"),
+        ("0F0,0F1,0B0,0B1\n1F0,1B0", "2 | 0B0       []          <-- worker 1: 1F1 is missing"),
+        ("0F0,0B0\n1F0,1B0,0SEND_F0", "2 |           [0SEND_F0]  <-- worker 1: 0SEND_F0 is not on its worker, which"),
+        ("0F0,0B0,0SEND_F0", "2 |[0SEND_F0]  <-- worker 0: 0SEND_F0 has no stage 1 at its other end"),
+        ("0F0,0SEND_B0,0B0", "1 |[0SEND_B0]  <-- worker 0: 0SEND_B0 has no stage -1 at its other end"),
+    ],
+)
+def test_custom_plan_that_is_not_whole_is_shown_as_it_is_written(text: str, marked: str) -> None:
+    with pytest.raises(BrokenRuleError) as error:
+        read(text)
+    assert f"    {marked}" in str(error.value)
+
+
+def test_custom_plan_of_a_few_stages_and_microbatches_of_many_is_refused_in_little_memory() -> None:
+    many = 2000  # a proof of as many stages times as many microbatches takes 256 MB
+    text = ",".join([f"{stage}F0" for stage in range(many)] + [f"0F{microbatch}" for microbatch in range(1, many)])
+    tracemalloc.start()
+    with pytest.raises(BrokenRuleError, match="1F1 is missing"):
+        read(text)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 def test_custom_plan_with_receives_in_the_senders_order_may_compute_in_another() -> None:
