@@ -9,13 +9,16 @@ from coordinator.schedule.execute import execute
 from coordinator.schedule.in_flight import peak_in_flight
 from coordinator.schedule.plan import Plan
 
+_MOST_COMM = 1e6  # of the shortest compute cost; with far more, rounding would leave actions without a length
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """What one microbatch costs on one full stage, in one unit of time.
 
     Raises:
-        PlanError: A cost is no finite number, a compute cost is not above 0, or ``comm`` is below 0.
+        PlanError: A cost is no finite number, a compute cost is not above 0, or ``comm`` is below 0 or more than
+            a million times the shortest compute cost.
     """
 
     forward: float = 1.0
@@ -39,6 +42,9 @@ class Costs:
                 raise PlanError(f"cost {name} is {cost}, need a finite number above 0")
         if not (math.isfinite(self.comm) and self.comm >= 0):
             raise PlanError(f"cost comm is {self.comm}, need a finite number, at least 0")
+        most = _MOST_COMM * min(self.forward, self.input_gradient, self.weight_gradient)
+        if self.comm > most:
+            raise PlanError(f"cost comm is {self.comm:g}, need at most {most:.15g}, a million times the shortest other")
 
 
 class Span(NamedTuple):

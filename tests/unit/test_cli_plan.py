@@ -288,6 +288,7 @@ def test_plan_of_a_job_that_its_model_does_not_fit_is_refused(
         (["--stages", "2", "--chunks", "2"], "num_chunks is 2"),
         (["--stages", "2", "--comm", "nan"], "nan"),
         (["--stages", "2", "--comm", "-1"], "-1"),
+        (["--stages", "2", "--comm", "1e308", "--output", "json"], "cost comm is 1e+308, need at most 1000000"),
         (["--stages", "2", "--set", "a=b"], "--set changes a job file"),
         (["--stages", "2", "--csv", "/no/such/folder/plan.csv"], "--csv /no/such/folder/plan.csv"),
         (["no-such-job.yaml"], "no such job file"),

@@ -115,6 +115,13 @@ def test_simulate_of_a_forward_plan_in_a_v_waits_on_the_way_up_only() -> None:
     assert timeline.peak_in_flight == (0.5, 0.5)
 
 
+def test_simulate_with_the_longest_transfers_keeps_the_length_of_every_action() -> None:
+    timeline = simulate(make_plan("naive", num_workers=8, num_microbatches=32), Costs(comm=1e6))
+    assert timeline.makespan == 32 * (8 * 3 + 2 * 7 * 1e6)
+    lengths = {(span.action.op, span.end - span.start) for spans in timeline.workers for span in spans}
+    assert lengths == {(Op.FORWARD, 1), (Op.BACKWARD, 2)}
+
+
 def test_execute_of_lists_that_wait_for_each_other_names_where() -> None:
     placement = looping(2)
     forward, backward = Action(0, Op.FORWARD, 0), Action(0, Op.BACKWARD, 0)
@@ -132,6 +139,11 @@ def test_execute_of_lists_that_wait_for_each_other_names_where() -> None:
         ({"weight_gradient": float("nan")}, "cost weight_gradient is nan, need a finite number above 0"),
         ({"comm": -0.5}, "cost comm is -0.5, need a finite number, at least 0"),
         ({"comm": float("inf")}, "cost comm is inf, need a finite number, at least 0"),
+        ({"comm": 1e17}, "cost comm is 1e+17, need at most 1000000, a million times the shortest other"),
+        (
+            {"comm": 1.5, "forward": 1e-6},
+            "cost comm is 1.5, need at most 1, a million times the shortest other",
+        ),
     ],
 )
 def test_costs_without_sense_are_refused_by_name(wrong: dict[str, float], message: str) -> None:

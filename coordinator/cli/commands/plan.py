@@ -112,6 +112,7 @@ def command(
         warmup=warmup,
         file=file,
     )
+    costs = Costs(comm=comm)
     if job_file is not None:
         plan = check_job(job_file, [*(settings or []), *shape.settings()]).train
     elif settings:
@@ -119,7 +120,7 @@ def command(
     else:
         plan = _plan_of_file(shape) if shape.schedule_name == CUSTOM else _plan_of_shape(shape)
         print_notices(plan)
-    _show(plan, comm=comm, csv=csv, svg=svg, with_orders=orders, output=output)
+    _show(plan, costs, csv=csv, svg=svg, with_orders=orders, output=output)
     return ExitCode.SUCCESS
 
 
@@ -179,9 +180,9 @@ def _warmup(text: str) -> str | list[int]:
 
 
 def _show(
-    plan: Plan, *, comm: float, csv: Path | None, svg: Path | None, with_orders: bool, output: OutputFormat
+    plan: Plan, costs: Costs, *, csv: Path | None, svg: Path | None, with_orders: bool, output: OutputFormat
 ) -> None:
-    timeline = simulate(plan, Costs(comm=comm))
+    timeline = simulate(plan, costs)
     if csv is not None:
         _write("--csv", csv, to_csv(plan.workers))
     if svg is not None:
@@ -189,7 +190,7 @@ def _show(
     if output is OutputFormat.JSON:
         print_json(plan_record(plan, timeline, with_orders=with_orders))
         return
-    for line in plan_lines(plan, timeline, comm=comm):
+    for line in plan_lines(plan, timeline, comm=costs.comm):
         print_line(line)
     if is_drawn(plan, timeline):
         console, grid = stdout(), draw(timeline)
