@@ -69,7 +69,7 @@ class _UnreadableError(Exception):
 
 def _read_text(path: Path, *, what: str, max_bytes: int) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             data = file.read(max_bytes + 1)
         text = data.decode("utf-8-sig")
     except FileNotFoundError:
@@ -81,6 +81,13 @@ def _read_text(path: Path, *, what: str, max_bytes: int) -> str:
     if len(data) > max_bytes:
         raise _UnreadableError(f"has more than {max_bytes} bytes, is no {what} file")
     return text
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes to is empty then, where opening it would wait for a writer."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _read_file(path: Path) -> YamlText:

@@ -1,10 +1,12 @@
 """The plan file of a custom schedule: its text takes the place of its path; what cannot be read is told by name."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from coordinator.jobfile import load_job
+from coordinator.jobfile import load_job, read_plan
 from coordinator.problem import SpecError
 from coordinator.sections import MAX_PLAN_BYTES
 from coordinator.spec import from_json, parse_spec, to_json
@@ -89,6 +91,19 @@ def test_plan_file_of_an_override_that_is_not_there_is_refused_at_the_override(t
 def test_plan_file_that_is_a_folder_is_refused(tmp_path: Path) -> None:
     (problem,) = problems_of(custom(tmp_path, "."))
     assert problem.endswith(f"schedule.file: {tmp_path}: cannot be read: Is a directory")
+
+
+def test_plan_file_that_is_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w") as file, ThreadPoolExecutor(1) as threads:
+        threads.submit(file.write, PLAN).add_done_callback(lambda _: file.close())
+        assert read_plan(Path(f"/dev/fd/{reader}")) == PLAN
+    os.close(reader)
+
+
+def test_plan_file_that_is_a_pipe_nobody_writes_to_is_empty_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "plan.csv")
+    assert read_plan(tmp_path / "plan.csv") == "\n"
 
 
 def test_plan_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
