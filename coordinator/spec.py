@@ -46,12 +46,14 @@ def parse_spec(document: object) -> JobSpec:
     _one_of(filled.get("train"), default="epochs", other="max_steps")
     _one_of(filled.get("schedule"), default="num_microbatches", other="microbatch_size")
     spec, errors = _validated(filled)
-    own = [_problem(error, filled) for error in errors]
+    own: dict[str, Problem] = {}
+    for problem in (_problem(error, filled) for error in errors):
+        own.setdefault(problem.key, problem)  # a value that none of several types takes has an error of each
     if spec is None:
         spec = _repaired(filled, errors)
-    bad = frozenset(problem.key for problem in own)
+    bad = frozenset(own)
     others = [*rules.problems(spec, without=bad), *(each for each in built.not_built(spec) if each.key not in bad)]
-    found = {(problem.key, problem.message): problem for problem in [*own, *others]}
+    found = {(problem.key, problem.message): problem for problem in [*own.values(), *others]}
     if found:
         raise SpecError(sorted(found.values(), key=lambda problem: _place(problem.key)))
     return _with_tokenizer(spec)
