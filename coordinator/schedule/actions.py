@@ -84,7 +84,7 @@ def ascending(op: Op, stage: int, *, num_microbatches: int) -> tuple[Action, ...
     return tuple(Action(stage, op, microbatch) for microbatch in range(num_microbatches))
 
 
-_ACTION = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|F|B|I|W)(\d+)")
+_ACTION = re.compile(r"([0-9]+)(SEND_F|RECV_F|SEND_B|RECV_B|F|B|I|W)([0-9]+)")
 
 
 def parse(text: str) -> Instruction:

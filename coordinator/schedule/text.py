@@ -11,7 +11,7 @@ _MAX_CELL = 100  # characters; two overlapped actions take fewer, a line with th
 _OVERLAP = re.compile(r"\((.*)\)OVERLAP_F_B")
 """Two actions that torch.distributed.pipelining runs as one, for instance ``(0F4;7B0)OVERLAP_F_B``."""
 
-_SHARDING = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)\d*")
+_SHARDING = re.compile(r"[0-9]+(UNSHARD|RESHARD|REDUCE_GRAD)[0-9]*")
 """Cells of torch.distributed.pipelining about sharded parameters, which no worker here has."""
 
 

@@ -27,7 +27,9 @@ def test_parse_of_an_action_reads_what_str_writes(text: str, instruction: Action
     assert str(instruction) == text
 
 
-@pytest.mark.parametrize("text", ["", "F0", "2F", "2f0", "2X0", "-1F0", "2F0 ", "2REDUCE0", "2SEND_F", "reduce"])
+@pytest.mark.parametrize(
+    "text", ["", "F0", "2F", "2f0", "2X0", "-1F0", "2F0 ", "2REDUCE0", "2SEND_F", "reduce", "\u0662F\u0660"]
+)
 def test_parse_of_no_action_names_it_and_shows_how(text: str) -> None:
     with pytest.raises(PlanError, match=r"is not an action; write for instance 2F0") as error:
         parse(text)
