@@ -6,7 +6,7 @@ from pathlib import Path
 from coordinator.cli.console import print_remark
 from coordinator.jobfile import load_job
 from coordinator.local_facts import local_facts
-from coordinator.planning import JobPlan, plan_job
+from coordinator.planning import JobPlan, plan_job, train_plan
 from coordinator.schedule.plan import Plan
 
 
@@ -19,6 +19,8 @@ def check_job(job_file: Path, settings: Iterable[str]) -> JobPlan:
         SpecError: the job cannot be run as it is written.
     """
     spec = load_job(job_file, settings)
+    if spec.schedule.file is not None:
+        train_plan(spec)  # a plan that the user wrote has faults more often than the facts, and those take seconds
     model, data = local_facts(spec)
     plan = plan_job(spec, model=model, data=data)
     print_notices(plan.train)
