@@ -6,7 +6,7 @@ from takt.v1 import workers_pb2 as pb
 
 from coordinator.agents import Agents, Outbox
 from coordinator.decode import ended_of
-from coordinator.events import Started
+from coordinator.events import Progressed, Started
 from coordinator.membership import SlotState
 from coordinator.queue import Queue
 from coordinator.runner import Runner
@@ -45,6 +45,8 @@ class Attendance:
         match message.WhichOneof("message"):
             case "heartbeat" if not message.heartbeat.job:
                 self._free_unless_held(agent)
+            case "heartbeat" if message.heartbeat.HasField("idle_seconds"):
+                self._note_progress(agent, message.heartbeat)
             case "started":
                 started = message.started
                 runner, worker = self._place(agent, started.job, started.attempt)
@@ -89,6 +91,13 @@ class Attendance:
         slot = self._agents.membership.slot(agent)
         if slot is not None:
             self._runs.agent_lost(slot.job, agent, reason)
+
+    def _note_progress(self, agent: str, heartbeat: pb.Heartbeat) -> None:
+        """An executor reports whole steps, and a step may take longer than anything in it."""
+        runner = self._runs.get(heartbeat.job)
+        worker = None if runner is None else runner.worker_on(agent)
+        if runner is not None and worker is not None:
+            runner.post(Progressed(worker, heartbeat.idle_seconds))
 
     def _place(self, agent: str, job: str, attempt: int) -> tuple[Runner | None, int | None]:
         runner = self._runs.get(job)

@@ -79,4 +79,5 @@ def ended_of(worker: int, message: workers_pb2.ExecutorEnded) -> Ended:
         signal=message.signal,
         message=message.message,
         log_tail=message.log_tail,
+        stage=message.stage if message.HasField("stage") else None,
     )

@@ -139,9 +139,10 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """A worker did something that ends no item: a single command, or rows of an evaluation."""
+    """A worker did something that ends no item: some command, or rows of an evaluation."""
 
     worker: int
+    seconds_ago: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,8 @@ class Ended:
     signal: int = 0
     message: str = ""
     log_tail: str = ""
+    stage: int | None = None
+    """What it was computing for; None where it computed nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0
             return _reported(state, kind, step, result, now)
         case Saved(worker, step, shards):
             return _saved(state, worker, step, shards, now)
-        case Progressed():
-            return replace(state, progress_at=now), ()
+        case Progressed(seconds_ago=seconds_ago):
+            return replace(state, progress_at=max(state.progress_at, now - seconds_ago)), ()
         case Faulted(fault):
             return fail(state, fault, now)
         case Ended(worker):

@@ -19,6 +19,8 @@ Advance = tuple[RunState, tuple[Command, ...]]
 
 def fail(state: RunState, fault: Fault, now: float) -> Advance:
     """Note a fault; the first one releases all workers."""
+    if fault.error.worker is not None and fault.error.step is None:
+        fault = replace(fault, error=replace(fault.error, step=_step_of(state, fault.error.worker)))
     state = replace(state, faults=(*state.faults, fault))
     if fault.kind in (FaultKind.EXCEPTION, FaultKind.TOLD, FaultKind.PEER) and fault.error.worker is not None:
         state = state.with_member(fault.error.worker, told_fault=True)
@@ -97,11 +99,16 @@ def finish_if_over(state: RunState) -> Advance:
     return _finish(state) if state.all_gone else (state, ())
 
 
-def error_of(state: RunState, kind: str, message: str, *, worker: int, log: str) -> JobError:
-    """Return an error of a worker as a whole, in the step that was under way: the last one, once all are done."""
-    stage = state.setting.places[worker].stages[0]
-    step = min(state.step + 1, state.setting.sequence.total_steps) if state.last_issued is not None else None
-    return JobError(type=kind, message=message, worker=worker, stage=stage, step=step, log=log)
+def error_of(state: RunState, kind: str, message: str, *, worker: int, log: str, stage: int | None = None) -> JobError:
+    """Return an error of a worker, in the step that it was to do next; at its first stage where none is named."""
+    if stage is None:
+        stage = state.setting.places[worker].stages[0]
+    return JobError(type=kind, message=message, worker=worker, stage=stage, step=_step_of(state, worker), log=log)
+
+
+def _step_of(state: RunState, worker: int) -> int | None:
+    """Return the training step that a worker is in, or whose weights it saves or evaluates; None before the first."""
+    return next((entry.item.after for entry in state.outstanding if worker in entry.waiting), None)
 
 
 def _release(state: RunState, grace_seconds: float, now: float) -> Advance:
@@ -158,7 +165,7 @@ def _end_fault(state: RunState, ended: Ended) -> Fault | None:
             kind, message = "silent", f"{place} gave no sign of life for {state.setting.lease_seconds:g} s"
         case EndKind.NOT_STARTED:
             kind, message = "exit", f"{place} could not be started: {ended.message}"
-    error = error_of(state, kind, message, worker=ended.worker, log=log)
+    error = error_of(state, kind, message, worker=ended.worker, log=log, stage=ended.stage)
     return Fault(kind=FaultKind.KILLED, error=error)
 
 

@@ -180,7 +180,9 @@ class Agent:
             log.warning("standby executor could not be started", error=str(error))
 
     async def _watch_end(self, executor: ExecutorProcess) -> None:
-        self._events.put_nowait(Exited(await executor.ended()))
+        returncode = await executor.ended()
+        _, stage = executor.snapshot().account
+        self._events.put_nowait(Exited(returncode, stage))
 
     async def _tick(self) -> None:
         while True:

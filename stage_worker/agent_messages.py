@@ -69,5 +69,6 @@ def encode_ended(said: SayEnded, *, log_tail: str) -> pb.AttendRequest:
             signal=said.signal,
             message=said.message,
             log_tail=log_tail,
+            stage=said.stage,
         )
     )

@@ -110,6 +110,8 @@ class Exited:
     """The executor process is gone; ``returncode`` is negative for a signal."""
 
     returncode: int
+    stage: int | None = None
+    """What it was computing for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ class SayEnded:
     signal: int = 0
     log: str = ""
     """Log file, relative to the job's folder; empty where it never started."""
+    stage: int | None = None
+    """Stage that it was computing for."""
 
 
 Command = StartExecutor | KillExecutor | StartStandby | SayEnded
@@ -176,8 +180,8 @@ def advance(state: AgentState, event: Event, now: float) -> Decision:
             decision = _start_failed(state, reason, now)
         case Released(job, attempt, grace_seconds):
             decision = _release(state, job, attempt, now + grace_seconds, now)
-        case Exited(returncode):
-            decision = _end(state, returncode, now)
+        case Exited(returncode, stage):
+            decision = _end(state, returncode, stage, now)
         case Abandoned(reason):
             decision = _kill(state, EndCause.RELEASED, reason)
         case Ticked(snapshot):
@@ -235,7 +239,7 @@ def _kill(state: AgentState, cause: EndCause, reason: str) -> Decision:
     return replace(state, running=replace(running, killed=cause, reason=reason)), (KillExecutor(),)
 
 
-def _end(state: AgentState, returncode: int, now: float) -> Decision:
+def _end(state: AgentState, returncode: int, stage: int | None, now: float) -> Decision:
     assert state.running is not None  # only an executor with work is reported
     running = state.running
     if returncode >= 0:
@@ -252,6 +256,7 @@ def _end(state: AgentState, returncode: int, now: float) -> Decision:
         exit_code=max(returncode, 0),
         signal=max(-returncode, 0),
         log=running.work.log,
+        stage=stage,
     )
     last_end = f"job {running.work.job} attempt {running.work.attempt}: {message}"
     return _free(state, last_end, now), (said,)

@@ -42,7 +42,7 @@ def join_transport(
         attempt: of the job.
         host: address of this machine that the others reach.
         device: where the tensors are.
-        limit_seconds: of every wait; must exceed the longest command of a peer, since passing it ends the attempt.
+        limit_seconds: of every wait; must exceed the longest step, since passing it ends the attempt.
 
     Raises:
         RendezvousError: not all came in time.

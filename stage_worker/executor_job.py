@@ -36,7 +36,6 @@ class ExecutorJob:
     needs: TaskNeeds
     optimizer: OptimizerSettings
     seed: int
-    step_timeout_seconds: float
     data_service: str
     """host:port."""
 
@@ -89,6 +88,5 @@ def job_of(assignment: pb.Assignment) -> ExecutorJob:
             max_grad_norm=train["max_grad_norm"],
         ),
         seed=train["seed"],
-        step_timeout_seconds=spec["limits"]["step_timeout_seconds"],
         data_service=assignment.data_service,
     )

@@ -31,8 +31,11 @@ from stage_worker.models.loading import load_model
 from stage_worker.record import RecordWriter
 
 PULSE_SECONDS = 0.5
-_PEER_MARGIN_SECONDS = 60.0
-"""How much longer a worker waits for a peer than a peer may compute: the agent must judge first."""
+_PEER_SECONDS = 86_400.0
+"""How long a worker waits for a peer, which may have many commands to do first: longer than any step.
+
+Agents judge who computes for too long, the coordinator a standstill; this ends what neither of them is there to see.
+"""
 
 log = structlog.get_logger()
 
@@ -111,10 +114,9 @@ class ExecutorRun:
         )
 
     def _join(self, own_store: Store | None) -> Transport:
-        limit_seconds = self._job.step_timeout_seconds + _PEER_MARGIN_SECONDS
         address = self._link.rendezvous()
         try:
-            store = own_store if own_store is not None else join_store(address, limit_seconds=limit_seconds)
+            store = own_store if own_store is not None else join_store(address, limit_seconds=_PEER_SECONDS)
             return join_transport(
                 TransportName(self._config.transport),
                 store,
@@ -124,7 +126,7 @@ class ExecutorRun:
                 attempt=self._job.attempt,
                 host=self._config.advertise,
                 device=self._device,
-                limit_seconds=limit_seconds,
+                limit_seconds=_PEER_SECONDS,
             )
         except RendezvousError as error:
             raise PeerLostError(str(error)) from error

@@ -1,6 +1,6 @@
 """What the engine raises: the cause, and where it happened."""
 
-from stage_worker.engine.commands import Command, StepSetting
+from stage_worker.engine.commands import Command, Phase, StepSetting
 
 
 class CommandOrderError(RuntimeError):
@@ -19,16 +19,16 @@ class NonFiniteError(ArithmeticError):
 class CommandFailed(RuntimeError):
     """A command could not be obeyed; ``cause`` is what was raised, the rest says where.
 
-    ``stage`` and ``microbatch`` are None where the command is about neither.
+    ``stage`` and ``microbatch`` are None where the command is about neither, ``step`` in an evaluation.
     """
 
     def __init__(self, cause: Exception, *, command: Command | None, setting: StepSetting) -> None:
         """Describe ``cause``, raised while obeying ``command``; None stands for the end of the step."""
         self.cause = cause
-        self.step = setting.step
+        self.step = setting.step if setting.phase is Phase.TRAIN else None
         self.stage, self.microbatch = _place(cause, command)
         doing = command.op.name.lower() if command is not None else "end of step"
-        where = f"step {self.step}, {doing}"
+        where = f"{'' if self.step is not None else 'evaluation '}step {setting.step}, {doing}"
         if self.stage is not None:
             where += f", stage {self.stage}"
         if self.microbatch is not None:

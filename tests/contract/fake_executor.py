@@ -22,7 +22,7 @@ def main() -> None:
     log = os.open(work["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    writer.start(stages=(0,))
+    writer.start(stages=(1,))
     writer.beat(peak_bytes=1000)
     print(f"works for {json.loads(work['assignment'])['job']}", flush=True)
     match json.loads(work["assignment"])["job"]:
@@ -33,7 +33,7 @@ def main() -> None:
         case "silent":
             time.sleep(60)
         case "stuck":
-            writer.switch((Activity.FORWARD, 0), time.monotonic())
+            writer.switch((Activity.FORWARD, 1), time.monotonic())
         case "grandchild":
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
             print(f"grandchild {child.pid}", flush=True)

@@ -243,7 +243,9 @@ async def test_agent_stopped_executor_is_silent(coordinator: tuple[Coordinator, 
     while not (await attendance.hear("heartbeat")).HasField("idle_seconds"):
         pass  # it has its work
     os.kill(started.pid, signal.SIGSTOP)
-    assert (await attendance.hear("ended")).cause == pb.END_CAUSE_SILENT
+    ended = await attendance.hear("ended")
+    assert ended.cause == pb.END_CAUSE_SILENT
+    assert not ended.HasField("stage")  # it waited
 
 
 async def test_agent_executor_that_computes_for_too_long_is_stuck(
@@ -255,6 +257,7 @@ async def test_agent_executor_that_computes_for_too_long_is_stuck(
     ended = await attendance.hear("ended")
     assert ended.cause == pb.END_CAUSE_STUCK
     assert "limits.step_timeout_seconds is 1" in ended.message
+    assert (ended.HasField("stage"), ended.stage) == (True, 1)
 
 
 async def test_agent_model_outside_its_roots_is_never_started(

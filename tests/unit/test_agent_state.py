@@ -122,6 +122,11 @@ def test_executor_that_ends_by_itself_is_told_once_with_its_cause(
     assert running.state.running is None
 
 
+@pytest.mark.parametrize("stage", [None, 0, 4])
+def test_end_tells_the_stage_that_the_executor_computed_for(running: Story, stage: int | None) -> None:
+    assert ended(running.hear(Exited(-signal.SIGKILL, stage))).stage == stage
+
+
 def test_release_without_grace_kills_at_once(running: Story) -> None:
     assert running.hear(Released("a", 1, 0.0)) == (KillExecutor(),)
     assert running.hear(Released("a", 1, 0.0)) == ()  # once is enough

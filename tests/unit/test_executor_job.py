@@ -1,6 +1,7 @@
 """What an executor reads from its assignment, and tells of an error."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,13 @@ def test_failure_of_a_command_tells_the_cause_and_its_place() -> None:
     assert (told.type, told.message, told.step, told.stage) == ("ValueError", "boom", 3, 1)
     assert told.HasField("microbatch")
     assert not told.peer_lost
+
+
+def test_failure_in_an_evaluation_is_in_no_training_step() -> None:
+    evaluation = replace(SETTING, phase=Phase.EVALUATE)
+    failed = CommandFailed(ValueError("boom"), command=Command(Op.FORWARD, stage=1, microbatch=0), setting=evaluation)
+    assert failure_of(failed).step == 0
+    assert str(failed) == "evaluation step 3, forward, stage 1, microbatch 0: ValueError: boom"
 
 
 def test_failure_of_a_lost_peer_points_elsewhere_and_to_no_stage() -> None:

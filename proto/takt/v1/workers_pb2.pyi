@@ -148,7 +148,7 @@ class ExecutorStarted(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., pid: _Optional[int] = ..., log: _Optional[str] = ...) -> None: ...
 
 class ExecutorEnded(_message.Message):
-    __slots__ = ("job", "attempt", "cause", "exit_code", "signal", "message", "log_tail")
+    __slots__ = ("job", "attempt", "cause", "exit_code", "signal", "message", "log_tail", "stage")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +156,7 @@ class ExecutorEnded(_message.Message):
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     cause: EndCause
@@ -163,7 +164,8 @@ class ExecutorEnded(_message.Message):
     signal: int
     message: str
     log_tail: str
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., cause: _Optional[_Union[EndCause, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., message: _Optional[str] = ..., log_tail: _Optional[str] = ...) -> None: ...
+    stage: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., cause: _Optional[_Union[EndCause, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., message: _Optional[str] = ..., log_tail: _Optional[str] = ..., stage: _Optional[int] = ...) -> None: ...
 
 class InspectModel(_message.Message):
     __slots__ = ("request", "spec_json")
