@@ -130,6 +130,7 @@ EACH = [
     Layout("zbv", 2, 4, 2),
     Layout("dualpipev", 2, 4, 2),
     Layout("1f1b", 2, 4, warmup="eager"),
+    Layout("1f1b", 2, 4, warmup=(2, 1)),
 ]
 """Every schedule once, on two workers with four microbatches."""
 

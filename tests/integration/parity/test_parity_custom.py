@@ -49,7 +49,7 @@ def custom(text: str, *, tiny: str, num_chunks: int = 1) -> LocalCase:
 @pytest.mark.parametrize(
     ("whole", "num_slices"), [(True, 1), (False, 1), (True, 2)], ids=["with transfers", "compute only", "slices"]
 )
-@pytest.mark.parametrize("layout", [*EACH, *ON_FOUR], ids=str)
+@pytest.mark.parametrize("layout", [Layout("zbv", 1, 4, 2), *EACH, *ON_FOUR], ids=str)
 def test_export_of_a_plan_run_as_custom_is_the_same_run(
     layout: Layout, whole: bool, num_slices: int, *, folders: Folders, run: Run
 ) -> None:
@@ -93,6 +93,17 @@ def test_custom_plan_in_descending_order_is_close_and_says_that_bits_differ(
         assert_close(result.merged(f"weight/{index + 1}"), expected.weights[index], limit=1e-6)
     first, other = result.merged("gradient/1"), ascending.merged("gradient/1")
     assert any(not tensor.equal(other[name]) for name, tensor in first.items()), "the order made no difference"
+
+
+def test_custom_plan_in_two_replicas_trains_like_one_process(tiny: str, run: Run, train: Train) -> None:
+    case = replace(custom(BLOCKS_SPLIT, tiny=tiny, num_chunks=2), dp=2)
+    result, expected = run(case), train(case)
+    for replica in (range(2), range(2, 4)):
+        for index in range(len(SIXTEEN)):
+            gradients = result.merged(f"gradient/{index + 1}", workers=replica)
+            assert_close(gradients, expected.gradients[index], limit=1e-6)
+        final = result.merged("final", workers=replica)
+        assert_same_bits(final, run(plain(case)).merged("final", workers=replica))
 
 
 def test_custom_placement_evaluates_as_any_other(tiny: str, run: Run) -> None:
