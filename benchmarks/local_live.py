@@ -22,7 +22,8 @@ class _Saved:
     @property
     def num_bytes(self) -> int:
         """Bytes that are still alive."""
-        return sum(size for storage, size in self.sizes.items() if not storage.expired())  # type: ignore[no-untyped-call]
+        alive = [size for storage, size in self.sizes.items() if not storage.expired()]  # type: ignore[no-untyped-call]
+        return sum(alive)
 
 
 class LiveActivations(saved_tensors_hooks):
