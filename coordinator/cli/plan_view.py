@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from coordinator.schedule.channel_models import ChannelModel, Verdict, report
+from coordinator.schedule.channel_models import ChannelModel, report
 from coordinator.schedule.plan import Plan, num_commands
 from coordinator.schedule.simulate import Timeline
 
@@ -80,14 +80,14 @@ def _by_worker(values: Sequence[str]) -> str:
 
 
 def _channel_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return on which channels that are weaker than those a plan is proved for it would run, and on which not."""
-    name, proved = "channels", ChannelModel.ORDERED_PAIR_AND_KIND
+    """Return the channels that workers use, then what becomes of ``plan`` on each of the weaker kinds."""
+    used = ChannelModel.ORDERED_PAIR_AND_KIND
+    rows = [("channels", f"{used}  (what workers use)")]
     if num_commands(plan) > _MAX_REPORTED_COMMANDS:
-        return [(name, f"{proved}; weaker ones were not tried, the plan is too large")]
+        return [*rows, ("on weaker ones", "not tried, the plan is too large")]
     verdicts = report(plan.orders, plan.placement)
-    do = [str(model) for model, verdict in verdicts.items() if verdict is Verdict.OK]
-    do_not = [f"{model} ({verdict})" for model, verdict in verdicts.items() if verdict is not Verdict.OK]
-    return [(name, f"runs on {'; '.join(do)}"), *([("", f"not on {'; '.join(do_not)}")] if do_not else [])]
+    weaker = [f"{verdict:<10}{model}" for model, verdict in verdicts.items() if model is not used]
+    return [*rows, *zip(("on weaker ones", *[""] * (len(weaker) - 1)), weaker, strict=True)]
 
 
 def _microbatches(plan: Plan) -> str:

@@ -46,15 +46,15 @@ def _evaluation(record: dict[str, Any]) -> str:
 
 
 def _share(job: pb.Job, worker: pb.JobWorker) -> str:
-    """Return how much of its time a worker computed, beside what the plan allows at equal stages."""
+    """Return how much of its time a worker computed, beside what the plan says of equal stages."""
     stages = f"stage{'s' if len(worker.stages) > 1 else ''} {', '.join(map(str, worker.stages))}"
     total = worker.busy_seconds + worker.idle_seconds
     if total <= 0:
         return f"{stages}: no step done"
     by_stage = [f"{seconds / total:.0%}" for seconds in worker.stage_busy_seconds]
     apart = f", by stage {', '.join(by_stage)}" if len(by_stage) > 1 else ""
-    bound = f" (the plan's bound {1 - job.plan_bubble_fraction:.0%})" if job.HasField("plan_bubble_fraction") else ""
-    return f"{stages}: busy {worker.busy_seconds / total:.0%}{apart}{bound}"
+    planned = f" (planned {1 - job.plan_bubble_fraction:.0%})" if job.HasField("plan_bubble_fraction") else ""
+    return f"{stages}: busy {worker.busy_seconds / total:.0%}{apart}{planned}"
 
 
 def _error(job: pb.Job, folder: Path) -> list[str]:

@@ -88,8 +88,8 @@ def test_summary_of_a_success_tells_loss_metrics_busy_shares_bound_and_files(tmp
         "  steps       200/200 in 1m23s",
         "  final loss  0.3121",
         "  validation  accuracy 0.9012, loss 0.2873 (872 rows, after step 200)",
-        "  worker 0    stage 0: busy 60% (the plan's bound 75%)",
-        "  worker 1    stage 1: busy 70% (the plan's bound 75%)",
+        "  worker 0    stage 0: busy 60% (planned 75%)",
+        "  worker 1    stage 1: busy 70% (planned 75%)",
         f"  files       {folder}",
         f"  next        takt export j --state-dir {tmp_path} --out DIR",
     ]
@@ -106,7 +106,7 @@ def test_summary_of_workers_with_several_stages_tells_the_share_of_each(tmp_path
         ],
     )
     lines = summary_lines(job, folder=tmp_path)
-    assert "  worker 0    stages 0, 3: busy 90%, by stage 40%, 50% (the plan's bound 94%)" in lines
+    assert "  worker 0    stages 0, 3: busy 90%, by stage 40%, 50% (planned 94%)" in lines
     assert "  worker 1    stages 1, 2: no step done" in lines
 
 

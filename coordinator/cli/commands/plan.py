@@ -16,6 +16,7 @@ from coordinator.jobfile import read_plan
 from coordinator.problem import SpecError
 from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.draw import draw
+from coordinator.schedule.limits import SizeError
 from coordinator.schedule.plan import Plan, Schedule, make_plan
 from coordinator.schedule.simulate import Costs, simulate
 from coordinator.schedule.svg import to_svg
@@ -38,11 +39,20 @@ Warmup = Annotated[
     typer.Option("--warmup", metavar="LIST", help="1f1b: forwards before the first backward, 3,2,1,0; or eager."),
 ]
 PlanFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="custom: the plan, one line a worker.")]
-Comm = Annotated[float, typer.Option("--comm", metavar="SECONDS", help="What one transfer takes; a forward takes 1.")]
+Comm = Annotated[
+    float, typer.Option("--comm", metavar="SECONDS", help="What one transfer takes, where a forward takes 1.")
+]
 Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the plan, one line a worker.")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture of the plan, to scale.")]
 Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Whether JSON holds the orders.")]
 
+_OPTION_BY_SIZE = {
+    "num_chunks": "--chunks",
+    "num_microbatches": "--microbatches",
+    "group_size": "--group-size",
+    "warmup": "--warmup",
+}
+"""What a user of this command calls the size that a schedule cannot run."""
 _DEFAULT_MICROBATCHES = 8
 _MAX_CELLS = 2**20
 """Stages x chunks x microbatches that are still planned in two minutes."""
@@ -118,7 +128,11 @@ def command(
     elif settings:
         raise CliError(ExitCode.INVALID, "--set changes a job file, and none was given")
     else:
-        plan = _plan_of_file(shape) if shape.schedule_name == CUSTOM else _plan_of_shape(shape)
+        try:
+            plan = _plan_of_file(shape) if shape.schedule_name == CUSTOM else _plan_of_shape(shape)
+        except SizeError as error:
+            message = _OPTION_BY_SIZE[error.option] + str(error).removeprefix(error.option)
+            raise CliError(ExitCode.INVALID, message) from None
         print_notices(plan)
     _show(plan, costs, csv=csv, svg=svg, with_orders=orders, output=output)
     return ExitCode.SUCCESS
