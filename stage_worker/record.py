@@ -104,10 +104,12 @@ class Record:
 
     @classmethod
     def create(cls) -> "Record":
-        """Make a record of zeros."""
+        """Make a record of zeros, but for the activity: who still imports computes nothing yet."""
         with tempfile.TemporaryFile(prefix="takt-record-") as file:
             file.truncate(_SIZE_BYTES)
-            return cls(os.dup(file.fileno()))
+            record = cls(os.dup(file.fileno()))
+        record.cells[_Cell.ACTIVITY] = Activity.OTHER
+        return record
 
     @property
     def descriptor(self) -> int:

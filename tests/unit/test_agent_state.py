@@ -171,6 +171,12 @@ def test_executor_killed_by_the_agent_but_dead_by_another_signal_keeps_its_own_c
     assert ended(running.hear(Exited(-signal.SIGSEGV))).cause is EndCause.SIGNALLED
 
 
+def test_executor_that_imports_for_longer_than_a_command_may_compute_is_not_stuck() -> None:
+    story = Story()
+    story.hear(Assigned(replace(WORK, step_timeout_seconds=2.0)))
+    assert story.watch(100.0, BLANK) == []
+
+
 def test_pulse_that_stands_still_over_the_lease_is_silent(running: Story) -> None:
     assert running.watch(10.0, snapshot(pulse=1.0)) == []
     assert running.watch(1.0, snapshot(pulse=1.0)) == [KillExecutor()]

@@ -32,6 +32,7 @@ def test_record_new_reads_as_nothing_done(record: Record) -> None:
     assert (snapshot.pulse, snapshot.started, snapshot.seq, snapshot.loaded) == (0.0, 0.0, 0, False)
     assert sum(snapshot.seconds(5.0).values()) == 0.0
     assert dict(snapshot.in_flight) == {}
+    assert snapshot.account == (Activity.OTHER, None)
 
 
 def test_record_second_mapping_of_the_descriptor_sees_the_writes(record: Record) -> None:
