@@ -117,7 +117,7 @@ def _facts(job: pb.Job) -> Table:
 
 
 def _workers(job: pb.Job) -> Table:
-    table = plain_table("WORKER", "STAGES", "REPLICA", "HOST", "PID", "STATE", "PARAMETERS", "PEAK", "BUSY")
+    table = plain_table("WORKER", "STAGES", "REPLICA", "HOST", "PID", "STATE", "PARAMETERS", "LOADED", "BUSY")
     for worker in job.workers:
         table.add_row(
             str(worker.worker),
