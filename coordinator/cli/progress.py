@@ -43,7 +43,7 @@ class LineProgress:
         self._console = console
         self._now = now
         self._state: tuple[pb.JobState, str] | None = None
-        self._step = -1
+        self._step = 0
         self._printed = now()
 
     def show(self, job: pb.Job) -> None:

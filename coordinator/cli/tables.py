@@ -54,11 +54,12 @@ def plain_table(*columns: str) -> Table:
 
 
 def show_jobs(console: Console, jobs: list[pb.Job]) -> None:
-    """Print one line a job."""
-    table = plain_table("ID", "STATE", "STEP", "LOSS", "CREATED", "REASON")
+    """Print one line a job; where the terminal is narrow a reason is cut, and `takt status` tells all of it."""
+    table = plain_table("ID", "STATE", "STEP", "LOSS", "CREATED")
+    table.add_column(_cut("REASON"))
     for job in jobs:
         loss = f"{job.loss:.4f}" if job.HasField("loss") else "-"
-        table.add_row(job.id, state_text(job.state), steps_text(job), loss, local_time(job.created), job.reason)
+        table.add_row(job.id, state_text(job.state), steps_text(job), loss, local_time(job.created), _cut(job.reason))
     console.print(table if jobs else "no jobs")
 
 
@@ -157,6 +158,11 @@ def _history(job: pb.Job) -> Table:
             local_time(change.time), state_text(change.state), str(change.attempt), str(change.step), change.reason
         )
     return table
+
+
+def _cut(text: str) -> Text:
+    """Return text of one line, cut where there is no room for all of it."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _stages(stages: object) -> str:

@@ -9,7 +9,7 @@ from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.progress import BarProgress, LineProgress
 from coordinator.cli.summary import summary_lines
-from coordinator.cli.tables import duration
+from coordinator.cli.tables import duration, show_jobs
 
 
 def running(step: int) -> pb.Job:
@@ -39,6 +39,24 @@ def test_line_progress_prints_changes_of_state_at_once_and_steps_every_ten_secon
     ]
 
 
+def test_line_progress_is_silent_while_no_step_is_done() -> None:
+    out, now = io.StringIO(), 0.0
+    progress = LineProgress(Console(file=out, width=60), now=lambda: now)
+    for now in (0.0, 11.0, 22.0):
+        progress.show(pb.Job(state=pb.JOB_STATE_STARTING, reason="2 workers load", step=0, total_steps=200))
+    assert out.getvalue().splitlines() == ["STARTING: 2 workers load"]
+
+
+def test_list_of_jobs_cuts_a_reason_in_a_narrow_terminal_rather_than_fold_it() -> None:
+    job = pb.Job(id="a-job-of-24-letters-0001", state=pb.JOB_STATE_SUCCEEDED, step=345, total_steps=345, loss=0.1)
+    job.reason = "all 345 steps are done"
+    narrow, wide = io.StringIO(), io.StringIO()
+    show_jobs(Console(file=narrow, width=80), [job, job])
+    show_jobs(Console(file=wide, width=200), [job, job])
+    assert [line.partition("  ")[0] for line in narrow.getvalue().splitlines()] == ["ID", job.id, job.id]
+    assert wide.getvalue().count(job.reason) == 2
+
+
 def test_bar_progress_fits_one_line_of_an_80_column_terminal() -> None:
     out = io.StringIO()
     console = Console(file=out, width=80, force_terminal=True, color_system=None, legacy_windows=False)
@@ -62,7 +80,7 @@ def test_duration_is_told_in_its_two_largest_units() -> None:
     ]
 
 
-def test_summary_of_a_success_tells_loss_metrics_busy_shares_bound_and_files(tmp_path: Path) -> None:
+def test_summary_of_a_success_tells_loss_metrics_planned_and_busy_shares_and_files(tmp_path: Path) -> None:
     folder = tmp_path / "jobs" / "j"
     folder.mkdir(parents=True)
     (folder / "eval.jsonl").write_text(
