@@ -1,6 +1,7 @@
 """Progress and summary of `takt run` as text."""
 
 import io
+import itertools
 import re
 from pathlib import Path
 
@@ -40,9 +41,9 @@ def test_line_progress_prints_changes_of_state_at_once_and_steps_every_ten_secon
 
 
 def test_line_progress_is_silent_while_no_step_is_done() -> None:
-    out, now = io.StringIO(), 0.0
-    progress = LineProgress(Console(file=out, width=60), now=lambda: now)
-    for now in (0.0, 11.0, 22.0):
+    out, times = io.StringIO(), itertools.count(step=11.0)
+    progress = LineProgress(Console(file=out, width=60), now=lambda: next(times))
+    for _ in range(3):
         progress.show(pb.Job(state=pb.JOB_STATE_STARTING, reason="2 workers load", step=0, total_steps=200))
     assert out.getvalue().splitlines() == ["STARTING: 2 workers load"]
 
