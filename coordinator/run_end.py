@@ -39,11 +39,13 @@ def gone(state: RunState, worker: int, now: float) -> Advance:
 
 
 def agent_lost(state: RunState, worker: int, reason: str, now: float) -> Advance:
-    """A worker's agent is gone; nothing more will be heard of the worker either."""
+    """A worker's agent is gone; nothing more will be heard of the worker either, nor need be once all is committed."""
     if state.members[worker].life is Life.GONE:
         return state, ()
     log = state.members[worker].log
     state = state.with_member(worker, life=Life.GONE, connected=False)
+    if state.all_committed:
+        return finish_if_over(state)
     message = f"the agent of {state.setting.places[worker]} was lost: {reason}"
     error = error_of(state, "lost", message, worker=worker, log=log)
     return fail(state, Fault(kind=FaultKind.LOST, error=error), now)

@@ -246,6 +246,14 @@ def test_run_executor_hangs_after_stop_is_released_and_the_job_succeeds() -> Non
     assert final_change(script, Ended(1, EndKind.RELEASED), Disconnected(1)).state is JobState.SUCCEEDED
 
 
+def test_run_agent_lost_after_all_work_is_committed_leaves_the_job_succeeded() -> None:
+    script = Script(setting(total_steps=1))
+    script.make_ready()
+    script.feed(step(1, 0), step(1, 1), saved(1, 0), saved(1, 1))
+    change = final_change(script, *exit_of(0), AgentLost(1, "no heartbeat for 10 s"))
+    assert (change.state, change.reason) == (JobState.SUCCEEDED, "all 1 steps are done")
+
+
 def test_run_last_report_read_after_the_process_ended_still_counts() -> None:
     script = Script(setting(total_steps=1))
     script.make_ready()
