@@ -36,11 +36,18 @@ def make_custom_plan(
     placement = _placement(lines, computes)
     step_microbatches = _num_microbatches(computes)
     if num_workers not in (None, placement.num_workers):
-        raise PlanError(f"the plan has {placement.num_workers} workers, one a line, but the job has {num_workers}")
+        raise PlanError(
+            f"the plan has {placement.num_workers} workers, one a line, but {num_workers} are asked for; "
+            "ask for as many, or give another plan"
+        )
     if num_chunks not in (None, placement.num_chunks):
-        raise SizeError("num_chunks", f"is {num_chunks}, but the plan puts {placement.num_chunks} stages on a worker")
+        text = f"is {num_chunks}, but the plan puts {placement.num_chunks} stages on a worker; use as many"
+        raise SizeError("num_chunks", text)
     if num_microbatches not in (None, step_microbatches):
-        text = f"is {num_microbatches} for the whole step, but the plan has {step_microbatches}"
+        text = (
+            f"is {num_microbatches} for the whole step, but the plan has {step_microbatches}; "
+            "use as many, all accumulation slices together"
+        )
         raise SizeError("num_microbatches", text)
     workers = tuple(tuple(entry.instruction for entry in entries) for entries in lines)
     _check_complete(workers, placement, step_microbatches)

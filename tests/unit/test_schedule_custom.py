@@ -265,7 +265,7 @@ def test_custom_plan_of_any_text_is_a_plan_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("size", "message"),
     [
-        ({"num_workers": 4}, "the plan has 2 workers, one a line, but the job has 4"),
+        ({"num_workers": 4}, "the plan has 2 workers, one a line, but 4 are asked for"),
         ({"num_chunks": 1}, "num_chunks is 1, but the plan puts 2 stages on a worker"),
         ({"num_microbatches": 16}, "num_microbatches is 16 for the whole step, but the plan has 4"),
     ],
