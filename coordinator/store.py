@@ -57,6 +57,7 @@ CREATE TABLE IF NOT EXISTS workers (
     stage_busy_seconds TEXT NOT NULL DEFAULT '[]', PRIMARY KEY (job, worker)
 ) STRICT, WITHOUT ROWID;
 """
+_FROM_FORMAT_1 = "ALTER TABLE workers ADD COLUMN stage_busy_seconds TEXT NOT NULL DEFAULT '[]';"
 _WORKER_LISTS = frozenset({"stages", "stage_busy_seconds"})  # columns of workers that hold lists, as JSON
 
 
@@ -93,9 +94,8 @@ class Store:
             if version > _VERSION:
                 raise StoreError(f"the job store {path} has format {version}, this program writes {_VERSION}")
             connection.executescript(_SCHEMA)
-            if version == 1:
-                connection.execute("ALTER TABLE workers ADD COLUMN stage_busy_seconds TEXT NOT NULL DEFAULT '[]'")
-            connection.execute(f"PRAGMA user_version={_VERSION}")
+            upgrade = _FROM_FORMAT_1 if version == 1 else ""  # as a whole, or the next start would add it again
+            connection.executescript(f"BEGIN; {upgrade} PRAGMA user_version={_VERSION}; COMMIT;")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"the job store {path} cannot be opened for writing: {error}") from error
         return cls(connection)
