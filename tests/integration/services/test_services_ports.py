@@ -140,7 +140,9 @@ def test_h105_agent_waits_until_the_name_of_its_coordinator_resolves(tmp_path: P
         address = str(announced.address)
         named = f"takt-late.test:{address.rpartition(':')[2]}"
         options = agent(tmp_path / "state", named, "--metrics-port", 0, "--wait-seconds", 60)
-        mounted = [unshare, "-Ur", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', hosts]
+        told = tmp_path / "agent.log"
+        script = 'mount --bind "$0" /etc/hosts && log=$1 && shift && exec "$@" 2>"$log"'
+        mounted = [unshare, "-Ur", "--mount", "sh", "-c", script, hosts, told]
 
         def slots() -> int:
             with connect(address) as client:
@@ -148,12 +150,14 @@ def test_h105_agent_waits_until_the_name_of_its_coordinator_resolves(tmp_path: P
 
         with Program([*mounted, sys.executable, "-m", "stage_worker", *options]) as waiting:
             assert parse_announcement(waiting.next_line()) is not None
+            # It announces itself before it dials; the name must not be there at its first try.
+            refused = "coordinator does not answer yet"
+            wait_until("the agent has tried", lambda: refused in told.read_text(), limit_seconds=20)
             assert slots() == 0
             hosts.write_text("127.0.0.1 localhost takt-late.test\n")
             wait_until("the agent has joined", lambda: slots() == 1, limit_seconds=40)
             waiting.signal(signal.SIGTERM)
             finished = waiting.end(limit_seconds=10)
-        assert finished.code == 0, finished.err
-        assert "coordinator does not answer yet" in finished.err
+        assert finished.code == 0, told.read_text()
         coordinator.signal(signal.SIGTERM)
         assert coordinator.end(limit_seconds=10).code == 0
