@@ -76,7 +76,7 @@ class StepCommands(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., first_seq: _Optional[int] = ..., denominator: _Optional[int] = ..., microbatches: _Optional[_Iterable[_Union[_data_pb2.MicrobatchShape, _Mapping]]] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., ends_step: bool = ..., acknowledge: bool = ...) -> None: ...
 
 class StepReport(_message.Message):
-    __slots__ = ("phase", "step", "last_seq", "loss_sums", "grad_norm", "learning_rate", "skipped", "times", "sent_bytes", "received_bytes", "peak_in_flight")
+    __slots__ = ("phase", "step", "last_seq", "loss_sums", "grad_norm", "learning_rate", "skipped", "times", "sent_bytes", "received_bytes", "peak_in_flight", "loss_scale")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +88,7 @@ class StepReport(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    LOSS_SCALE_FIELD_NUMBER: _ClassVar[int]
     phase: _data_pb2.Phase
     step: int
     last_seq: int
@@ -99,7 +100,8 @@ class StepReport(_message.Message):
     sent_bytes: int
     received_bytes: int
     peak_in_flight: int
-    def __init__(self, phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., step: _Optional[int] = ..., last_seq: _Optional[int] = ..., loss_sums: _Optional[_Iterable[float]] = ..., grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., skipped: bool = ..., times: _Optional[_Iterable[_Union[TimeShare, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., peak_in_flight: _Optional[int] = ...) -> None: ...
+    loss_scale: float
+    def __init__(self, phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., step: _Optional[int] = ..., last_seq: _Optional[int] = ..., loss_sums: _Optional[_Iterable[float]] = ..., grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., skipped: bool = ..., times: _Optional[_Iterable[_Union[TimeShare, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., peak_in_flight: _Optional[int] = ..., loss_scale: _Optional[float] = ...) -> None: ...
 
 class TimeShare(_message.Message):
     __slots__ = ("activity", "busy", "stage", "seconds")

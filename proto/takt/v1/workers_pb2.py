@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from takt.v1 import commands_pb2 as takt_dot_v1_dot_commands__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15takt/v1/workers.proto\x12\x07takt.v1\x1a\x16takt/v1/commands.proto\"\xed\x01\n\rAttendRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.takt.v1.AgentHelloH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.takt.v1.HeartbeatH\x00\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x18.takt.v1.ExecutorStartedH\x00\x12\'\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x16.takt.v1.ExecutorEndedH\x00\x12,\n\tinspected\x18\x05 \x01(\x0b\x32\x17.takt.v1.ModelInspectedH\x00\x42\t\n\x07message\"\xc1\x01\n\x0e\x41ttendResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.takt.v1.AgentWelcomeH\x00\x12%\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x13.takt.v1.AssignmentH\x00\x12#\n\x07release\x18\x03 \x01(\x0b\x32\x10.takt.v1.ReleaseH\x00\x12.\n\rinspect_model\x18\x04 \x01(\x0b\x32\x15.takt.v1.InspectModelH\x00\x42\t\n\x07message\"m\n\nAgentHello\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\x17\n\x0fmetrics_address\x18\x06 \x01(\t\"%\n\x0c\x41gentWelcome\x12\x15\n\rlease_seconds\x18\x01 \x01(\x01\"D\n\tHeartbeat\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x19\n\x0cidle_seconds\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_idle_seconds\"\xb3\x02\n\nAssignment\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06worker\x18\x03 \x01(\r\x12\x13\n\x0bnum_workers\x18\x04 \x01(\r\x12\x11\n\tspec_json\x18\x05 \x01(\t\x12#\n\x06stages\x18\x06 \x03(\x0b\x32\x13.takt.v1.StageSlice\x12\x12\n\nnum_stages\x18\x07 \x01(\r\x12\x13\n\x0btotal_steps\x18\x08 \x01(\r\x12\x14\n\x0c\x64\x61ta_service\x18\t \x01(\t\x12\x12\n\nnum_labels\x18\n \x01(\r\x12\x0e\n\x06labels\x18\x0b \x03(\t\x12\x14\n\x0cpad_token_id\x18\x0c \x01(\r\x12\x17\n\x0fvocabulary_size\x18\r \x01(\r\x12\x18\n\x10pp_rank_by_stage\x18\x0e \x03(\r\"]\n\nStageSlice\x12\r\n\x05stage\x18\x01 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x12\n\nnum_layers\x18\x03 \x01(\r\x12\x17\n\x0fsplits_backward\x18\x04 \x01(\x08\">\n\x07Release\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x15\n\rgrace_seconds\x18\x03 \x01(\x01\"I\n\x0f\x45xecutorStarted\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x0b\n\x03log\x18\x04 \x01(\t\"\xb3\x01\n\rExecutorEnded\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12 \n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\x11.takt.v1.EndCause\x12\x11\n\texit_code\x18\x04 \x01(\x05\x12\x0e\n\x06signal\x18\x05 \x01(\r\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x10\n\x08log_tail\x18\x07 \x01(\t\x12\x12\n\x05stage\x18\x08 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_stage\"2\n\x0cInspectModel\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\"T\n\x0eModelInspected\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\"\n\x05\x66\x61\x63ts\x18\x02 \x01(\x0b\x32\x13.takt.v1.ModelFacts\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x9e\x01\n\nModelFacts\x12\x12\n\nmodel_type\x18\x01 \x01(\t\x12\x12\n\nnum_layers\x18\x02 \x01(\r\x12\x13\n\x0bhidden_size\x18\x03 \x01(\r\x12\x15\n\rmax_positions\x18\x04 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x05 \x01(\r\x12\x13\n\x0btoken_types\x18\x06 \x01(\r\x12\x0e\n\x06labels\x18\x07 \x03(\t\"\xe3\x02\n\x0e\x45xecuteRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.takt.v1.ExecutorHelloH\x00\x12,\n\x0cstore_opened\x18\x02 \x01(\x0b\x32\x14.takt.v1.StoreOpenedH\x00\x12\'\n\x05ready\x18\x03 \x01(\x0b\x32\x16.takt.v1.ExecutorReadyH\x00\x12$\n\x04\x64one\x18\x04 \x01(\x0b\x32\x14.takt.v1.CommandDoneH\x00\x12#\n\x04step\x18\x05 \x01(\x0b\x32\x13.takt.v1.StepReportH\x00\x12\'\n\x04rows\x18\x06 \x01(\x0b\x32\x17.takt.v1.EvaluationRowsH\x00\x12%\n\x05saved\x18\x07 \x01(\x0b\x32\x14.takt.v1.ShardsSavedH\x00\x12+\n\x07\x66\x61ilure\x18\x08 \x01(\x0b\x32\x18.takt.v1.ExecutorFailureH\x00\x42\t\n\x07message\"r\n\x0f\x45xecuteResponse\x12)\n\nrendezvous\x18\x01 \x01(\x0b\x32\x13.takt.v1.RendezvousH\x00\x12)\n\x08\x63ommands\x18\x02 \x01(\x0b\x32\x15.takt.v1.StepCommandsH\x00\x42\t\n\x07message\"J\n\rExecutorHello\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06worker\x18\x03 \x01(\r\x12\x0b\n\x03pid\x18\x04 \x01(\r\"\x1e\n\x0bStoreOpened\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\x1d\n\nRendezvous\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"7\n\rExecutorReady\x12\x12\n\nparameters\x18\x01 \x01(\x04\x12\x12\n\npeak_bytes\x18\x02 \x01(\x04\"\x1a\n\x0b\x43ommandDone\x12\x0b\n\x03seq\x18\x01 \x01(\x04\"S\n\x0e\x45valuationRows\x12\r\n\x05split\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\x12$\n\x04rows\x18\x03 \x03(\x0b\x32\x16.takt.v1.EvaluationRow\"?\n\rEvaluationRow\x12\x0e\n\x06row_id\x18\x01 \x01(\r\x12\x0f\n\x07outputs\x18\x02 \x03(\x02\x12\r\n\x05label\x18\x03 \x01(\x02\";\n\x0bShardsSaved\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x1e\n\x06shards\x18\x02 \x03(\x0b\x32\x0e.takt.v1.Shard\"Q\n\x05Shard\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05stage\x18\x03 \x01(\r\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x01(\x04\"\x97\x01\n\x0f\x45xecutorFailure\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x12\n\x05stage\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nmicrobatch\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x11\n\tpeer_lost\x18\x06 \x01(\x08\x42\x08\n\x06_stageB\r\n\x0b_microbatch*\xb2\x01\n\x08\x45ndCause\x12\x19\n\x15\x45ND_CAUSE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_CAUSE_EXITED\x10\x01\x12\x17\n\x13\x45ND_CAUSE_SIGNALLED\x10\x02\x12\x16\n\x12\x45ND_CAUSE_RELEASED\x10\x03\x12\x13\n\x0f\x45ND_CAUSE_STUCK\x10\x04\x12\x14\n\x10\x45ND_CAUSE_SILENT\x10\x05\x12\x19\n\x15\x45ND_CAUSE_NOT_STARTED\x10\x06\x32\x90\x01\n\rWorkerService\x12=\n\x06\x41ttend\x12\x16.takt.v1.AttendRequest\x1a\x17.takt.v1.AttendResponse(\x01\x30\x01\x12@\n\x07\x45xecute\x12\x17.takt.v1.ExecuteRequest\x1a\x18.takt.v1.ExecuteResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15takt/v1/workers.proto\x12\x07takt.v1\x1a\x16takt/v1/commands.proto\"\xed\x01\n\rAttendRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.takt.v1.AgentHelloH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.takt.v1.HeartbeatH\x00\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x18.takt.v1.ExecutorStartedH\x00\x12\'\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x16.takt.v1.ExecutorEndedH\x00\x12,\n\tinspected\x18\x05 \x01(\x0b\x32\x17.takt.v1.ModelInspectedH\x00\x42\t\n\x07message\"\xc1\x01\n\x0e\x41ttendResponse\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.takt.v1.AgentWelcomeH\x00\x12%\n\x06\x61ssign\x18\x02 \x01(\x0b\x32\x13.takt.v1.AssignmentH\x00\x12#\n\x07release\x18\x03 \x01(\x0b\x32\x10.takt.v1.ReleaseH\x00\x12.\n\rinspect_model\x18\x04 \x01(\x0b\x32\x15.takt.v1.InspectModelH\x00\x42\t\n\x07message\"m\n\nAgentHello\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\x17\n\x0fmetrics_address\x18\x06 \x01(\t\"%\n\x0c\x41gentWelcome\x12\x15\n\rlease_seconds\x18\x01 \x01(\x01\"D\n\tHeartbeat\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x19\n\x0cidle_seconds\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_idle_seconds\"\xcc\x02\n\nAssignment\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06worker\x18\x03 \x01(\r\x12\x13\n\x0bnum_workers\x18\x04 \x01(\r\x12\x11\n\tspec_json\x18\x05 \x01(\t\x12#\n\x06stages\x18\x06 \x03(\x0b\x32\x13.takt.v1.StageSlice\x12\x12\n\nnum_stages\x18\x07 \x01(\r\x12\x13\n\x0btotal_steps\x18\x08 \x01(\r\x12\x14\n\x0c\x64\x61ta_service\x18\t \x01(\t\x12\x12\n\nnum_labels\x18\n \x01(\r\x12\x0e\n\x06labels\x18\x0b \x03(\t\x12\x14\n\x0cpad_token_id\x18\x0c \x01(\r\x12\x17\n\x0fvocabulary_size\x18\r \x01(\r\x12\x18\n\x10pp_rank_by_stage\x18\x0e \x03(\r\x12\x17\n\x0flayers_by_stage\x18\x0f \x03(\r\"]\n\nStageSlice\x12\r\n\x05stage\x18\x01 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x12\n\nnum_layers\x18\x03 \x01(\r\x12\x17\n\x0fsplits_backward\x18\x04 \x01(\x08\">\n\x07Release\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x15\n\rgrace_seconds\x18\x03 \x01(\x01\"I\n\x0f\x45xecutorStarted\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x0b\n\x03log\x18\x04 \x01(\t\"\xb3\x01\n\rExecutorEnded\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12 \n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\x11.takt.v1.EndCause\x12\x11\n\texit_code\x18\x04 \x01(\x05\x12\x0e\n\x06signal\x18\x05 \x01(\r\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x10\n\x08log_tail\x18\x07 \x01(\t\x12\x12\n\x05stage\x18\x08 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_stage\"2\n\x0cInspectModel\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\"T\n\x0eModelInspected\x12\x0f\n\x07request\x18\x01 \x01(\t\x12\"\n\x05\x66\x61\x63ts\x18\x02 \x01(\x0b\x32\x13.takt.v1.ModelFacts\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x9e\x01\n\nModelFacts\x12\x12\n\nmodel_type\x18\x01 \x01(\t\x12\x12\n\nnum_layers\x18\x02 \x01(\r\x12\x13\n\x0bhidden_size\x18\x03 \x01(\r\x12\x15\n\rmax_positions\x18\x04 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x05 \x01(\r\x12\x13\n\x0btoken_types\x18\x06 \x01(\r\x12\x0e\n\x06labels\x18\x07 \x03(\t\"\xe3\x02\n\x0e\x45xecuteRequest\x12\'\n\x05hello\x18\x01 \x01(\x0b\x32\x16.takt.v1.ExecutorHelloH\x00\x12,\n\x0cstore_opened\x18\x02 \x01(\x0b\x32\x14.takt.v1.StoreOpenedH\x00\x12\'\n\x05ready\x18\x03 \x01(\x0b\x32\x16.takt.v1.ExecutorReadyH\x00\x12$\n\x04\x64one\x18\x04 \x01(\x0b\x32\x14.takt.v1.CommandDoneH\x00\x12#\n\x04step\x18\x05 \x01(\x0b\x32\x13.takt.v1.StepReportH\x00\x12\'\n\x04rows\x18\x06 \x01(\x0b\x32\x17.takt.v1.EvaluationRowsH\x00\x12%\n\x05saved\x18\x07 \x01(\x0b\x32\x14.takt.v1.ShardsSavedH\x00\x12+\n\x07\x66\x61ilure\x18\x08 \x01(\x0b\x32\x18.takt.v1.ExecutorFailureH\x00\x42\t\n\x07message\"r\n\x0f\x45xecuteResponse\x12)\n\nrendezvous\x18\x01 \x01(\x0b\x32\x13.takt.v1.RendezvousH\x00\x12)\n\x08\x63ommands\x18\x02 \x01(\x0b\x32\x15.takt.v1.StepCommandsH\x00\x42\t\n\x07message\"J\n\rExecutorHello\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06worker\x18\x03 \x01(\r\x12\x0b\n\x03pid\x18\x04 \x01(\r\"\x1e\n\x0bStoreOpened\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\x1d\n\nRendezvous\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"7\n\rExecutorReady\x12\x12\n\nparameters\x18\x01 \x01(\x04\x12\x12\n\npeak_bytes\x18\x02 \x01(\x04\"\x1a\n\x0b\x43ommandDone\x12\x0b\n\x03seq\x18\x01 \x01(\x04\"S\n\x0e\x45valuationRows\x12\r\n\x05split\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\x12$\n\x04rows\x18\x03 \x03(\x0b\x32\x16.takt.v1.EvaluationRow\"?\n\rEvaluationRow\x12\x0e\n\x06row_id\x18\x01 \x01(\r\x12\x0f\n\x07outputs\x18\x02 \x03(\x02\x12\r\n\x05label\x18\x03 \x01(\x02\";\n\x0bShardsSaved\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x1e\n\x06shards\x18\x02 \x03(\x0b\x32\x0e.takt.v1.Shard\"Q\n\x05Shard\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05stage\x18\x03 \x01(\r\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\r\n\x05\x62ytes\x18\x05 \x01(\x04\"\x97\x01\n\x0f\x45xecutorFailure\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x12\n\x05stage\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x17\n\nmicrobatch\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x11\n\tpeer_lost\x18\x06 \x01(\x08\x42\x08\n\x06_stageB\r\n\x0b_microbatch*\xb2\x01\n\x08\x45ndCause\x12\x19\n\x15\x45ND_CAUSE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_CAUSE_EXITED\x10\x01\x12\x17\n\x13\x45ND_CAUSE_SIGNALLED\x10\x02\x12\x16\n\x12\x45ND_CAUSE_RELEASED\x10\x03\x12\x13\n\x0f\x45ND_CAUSE_STUCK\x10\x04\x12\x14\n\x10\x45ND_CAUSE_SILENT\x10\x05\x12\x19\n\x15\x45ND_CAUSE_NOT_STARTED\x10\x06\x32\x90\x01\n\rWorkerService\x12=\n\x06\x41ttend\x12\x16.takt.v1.AttendRequest\x1a\x17.takt.v1.AttendResponse(\x01\x30\x01\x12@\n\x07\x45xecute\x12\x17.takt.v1.ExecuteRequest\x1a\x18.takt.v1.ExecuteResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'takt.v1.workers_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENDCAUSE']._serialized_start=2886
-  _globals['_ENDCAUSE']._serialized_end=3064
+  _globals['_ENDCAUSE']._serialized_start=2911
+  _globals['_ENDCAUSE']._serialized_end=3089
   _globals['_ATTENDREQUEST']._serialized_start=59
   _globals['_ATTENDREQUEST']._serialized_end=296
   _globals['_ATTENDRESPONSE']._serialized_start=299
@@ -45,45 +45,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEAT']._serialized_start=644
   _globals['_HEARTBEAT']._serialized_end=712
   _globals['_ASSIGNMENT']._serialized_start=715
-  _globals['_ASSIGNMENT']._serialized_end=1022
-  _globals['_STAGESLICE']._serialized_start=1024
-  _globals['_STAGESLICE']._serialized_end=1117
-  _globals['_RELEASE']._serialized_start=1119
-  _globals['_RELEASE']._serialized_end=1181
-  _globals['_EXECUTORSTARTED']._serialized_start=1183
-  _globals['_EXECUTORSTARTED']._serialized_end=1256
-  _globals['_EXECUTORENDED']._serialized_start=1259
-  _globals['_EXECUTORENDED']._serialized_end=1438
-  _globals['_INSPECTMODEL']._serialized_start=1440
-  _globals['_INSPECTMODEL']._serialized_end=1490
-  _globals['_MODELINSPECTED']._serialized_start=1492
-  _globals['_MODELINSPECTED']._serialized_end=1576
-  _globals['_MODELFACTS']._serialized_start=1579
-  _globals['_MODELFACTS']._serialized_end=1737
-  _globals['_EXECUTEREQUEST']._serialized_start=1740
-  _globals['_EXECUTEREQUEST']._serialized_end=2095
-  _globals['_EXECUTERESPONSE']._serialized_start=2097
-  _globals['_EXECUTERESPONSE']._serialized_end=2211
-  _globals['_EXECUTORHELLO']._serialized_start=2213
-  _globals['_EXECUTORHELLO']._serialized_end=2287
-  _globals['_STOREOPENED']._serialized_start=2289
-  _globals['_STOREOPENED']._serialized_end=2319
-  _globals['_RENDEZVOUS']._serialized_start=2321
-  _globals['_RENDEZVOUS']._serialized_end=2350
-  _globals['_EXECUTORREADY']._serialized_start=2352
-  _globals['_EXECUTORREADY']._serialized_end=2407
-  _globals['_COMMANDDONE']._serialized_start=2409
-  _globals['_COMMANDDONE']._serialized_end=2435
-  _globals['_EVALUATIONROWS']._serialized_start=2437
-  _globals['_EVALUATIONROWS']._serialized_end=2520
-  _globals['_EVALUATIONROW']._serialized_start=2522
-  _globals['_EVALUATIONROW']._serialized_end=2585
-  _globals['_SHARDSSAVED']._serialized_start=2587
-  _globals['_SHARDSSAVED']._serialized_end=2646
-  _globals['_SHARD']._serialized_start=2648
-  _globals['_SHARD']._serialized_end=2729
-  _globals['_EXECUTORFAILURE']._serialized_start=2732
-  _globals['_EXECUTORFAILURE']._serialized_end=2883
-  _globals['_WORKERSERVICE']._serialized_start=3067
-  _globals['_WORKERSERVICE']._serialized_end=3211
+  _globals['_ASSIGNMENT']._serialized_end=1047
+  _globals['_STAGESLICE']._serialized_start=1049
+  _globals['_STAGESLICE']._serialized_end=1142
+  _globals['_RELEASE']._serialized_start=1144
+  _globals['_RELEASE']._serialized_end=1206
+  _globals['_EXECUTORSTARTED']._serialized_start=1208
+  _globals['_EXECUTORSTARTED']._serialized_end=1281
+  _globals['_EXECUTORENDED']._serialized_start=1284
+  _globals['_EXECUTORENDED']._serialized_end=1463
+  _globals['_INSPECTMODEL']._serialized_start=1465
+  _globals['_INSPECTMODEL']._serialized_end=1515
+  _globals['_MODELINSPECTED']._serialized_start=1517
+  _globals['_MODELINSPECTED']._serialized_end=1601
+  _globals['_MODELFACTS']._serialized_start=1604
+  _globals['_MODELFACTS']._serialized_end=1762
+  _globals['_EXECUTEREQUEST']._serialized_start=1765
+  _globals['_EXECUTEREQUEST']._serialized_end=2120
+  _globals['_EXECUTERESPONSE']._serialized_start=2122
+  _globals['_EXECUTERESPONSE']._serialized_end=2236
+  _globals['_EXECUTORHELLO']._serialized_start=2238
+  _globals['_EXECUTORHELLO']._serialized_end=2312
+  _globals['_STOREOPENED']._serialized_start=2314
+  _globals['_STOREOPENED']._serialized_end=2344
+  _globals['_RENDEZVOUS']._serialized_start=2346
+  _globals['_RENDEZVOUS']._serialized_end=2375
+  _globals['_EXECUTORREADY']._serialized_start=2377
+  _globals['_EXECUTORREADY']._serialized_end=2432
+  _globals['_COMMANDDONE']._serialized_start=2434
+  _globals['_COMMANDDONE']._serialized_end=2460
+  _globals['_EVALUATIONROWS']._serialized_start=2462
+  _globals['_EVALUATIONROWS']._serialized_end=2545
+  _globals['_EVALUATIONROW']._serialized_start=2547
+  _globals['_EVALUATIONROW']._serialized_end=2610
+  _globals['_SHARDSSAVED']._serialized_start=2612
+  _globals['_SHARDSSAVED']._serialized_end=2671
+  _globals['_SHARD']._serialized_start=2673
+  _globals['_SHARD']._serialized_end=2754
+  _globals['_EXECUTORFAILURE']._serialized_start=2757
+  _globals['_EXECUTORFAILURE']._serialized_end=2908
+  _globals['_WORKERSERVICE']._serialized_start=3092
+  _globals['_WORKERSERVICE']._serialized_end=3236
 # @@protoc_insertion_point(module_scope)

@@ -82,7 +82,7 @@ class Heartbeat(_message.Message):
     def __init__(self, job: _Optional[str] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size", "pp_rank_by_stage")
+    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size", "pp_rank_by_stage", "layers_by_stage")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +97,7 @@ class Assignment(_message.Message):
     PAD_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
     PP_RANK_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: int
@@ -111,7 +112,8 @@ class Assignment(_message.Message):
     pad_token_id: int
     vocabulary_size: int
     pp_rank_by_stage: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pp_rank_by_stage: _Optional[_Iterable[int]] = ...) -> None: ...
+    layers_by_stage: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pp_rank_by_stage: _Optional[_Iterable[int]] = ..., layers_by_stage: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StageSlice(_message.Message):
     __slots__ = ("stage", "first_layer", "num_layers", "splits_backward")
