@@ -11,6 +11,7 @@ from dataloader_svc.demo import demo_splits
 from dataloader_svc.errors import RequestError, SpecError
 from dataloader_svc.settings import DataSettings
 from dataloader_svc.splits import SplitName, SplitRows
+from dataloader_svc.tokens import DECIDING_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def stamps(settings: DataSettings, split: SplitName) -> tuple[FileStamp, ...]:
     """Return the stamps of the files that a split's tokens come from; a missing file has none."""
     paths = [find_splits(settings).get(split)]
     if settings.tokenizer is not None:
-        paths.append(settings.tokenizer / "tokenizer.json")
+        paths += [settings.tokenizer / name for name in DECIDING_FILES]
     return tuple(_stamp(path) for path in paths if path is not None and path.is_file())
 
 

@@ -7,7 +7,7 @@ from dataloader_svc.microbatches import Microbatch, StepShape
 
 
 def encode_facts(facts: DataFacts) -> pb.DataFacts:
-    """Return the message; every label needs one output of the head."""
+    """Return the message; every label needs one output of the classification head."""
     return pb.DataFacts(
         splits=[
             pb.Split(name=split.name, rows=split.num_rows, labelled=split.labelled, steps=split.evaluation_steps)
@@ -23,11 +23,11 @@ def encode_facts(facts: DataFacts) -> pb.DataFacts:
 
 
 def encode_step(step: StepShape) -> pb.StepDescription:
-    """Return the message; the loss of a classification task is divided by its rows."""
+    """Return the message of one step's shapes."""
     return pb.StepDescription(
         step=step.step,
         epoch=step.epoch,
-        denominator=step.num_rows,
+        denominator=step.denominator,
         examples=step.num_rows,
         tokens=step.num_tokens,
         padded_tokens=step.num_positions - step.num_tokens,

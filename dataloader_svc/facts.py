@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from dataloader_svc.corpus import find_splits, read_rows
 from dataloader_svc.errors import DataFileError, SpecError
-from dataloader_svc.settings import DataSettings
+from dataloader_svc.settings import DataSettings, Objective
 from dataloader_svc.splits import SplitName
-from dataloader_svc.tokens import open_tokenizer
+from dataloader_svc.tokens import open_tokenizer, require_mask_token
 
 MAX_STEPS = 2**32 - 1
 """Step numbers are 32 bits wide on the wire."""
@@ -19,6 +19,7 @@ class SplitFacts:
     name: SplitName
     num_rows: int
     labelled: bool
+    """Whether its rows say what is to be predicted; text itself does where tokens are."""
     evaluation_steps: int
     """Forward-only steps that a pass over it takes."""
 
@@ -29,6 +30,7 @@ class DataFacts:
 
     splits: tuple[SplitFacts, ...]
     labels: tuple[str, ...]
+    """Empty where tokens are predicted."""
     vocabulary_size: int
     pad_token_id: int
     steps_per_epoch: int
@@ -43,6 +45,8 @@ def inspect_data(settings: DataSettings) -> DataFacts:
     """
     tokenizer = open_tokenizer(settings.tokenizer)
     tokenizer.check_length(settings.max_length, num_texts=settings.task.num_texts)
+    if settings.objective is Objective.MASKED_LM:
+        require_mask_token(tokenizer.mask_token_id, tokenizer=settings.tokenizer)
     splits = tuple(_split_facts(settings, split) for split in find_splits(settings))
     num_train_rows = next(facts.num_rows for facts in splits if facts.name is SplitName.TRAIN)
     if num_train_rows == 0:
@@ -58,7 +62,7 @@ def inspect_data(settings: DataSettings) -> DataFacts:
         raise SpecError(f"the job would take {total_steps} steps, at most {MAX_STEPS} are possible")
     return DataFacts(
         splits=splits,
-        labels=settings.task.labels,
+        labels=() if settings.objective.is_token_level else settings.task.labels,
         vocabulary_size=tokenizer.vocabulary_size,
         pad_token_id=tokenizer.pad_token_id,
         steps_per_epoch=steps_per_epoch,
@@ -71,6 +75,6 @@ def _split_facts(settings: DataSettings, split: SplitName) -> SplitFacts:
     return SplitFacts(
         name=split,
         num_rows=len(rows),
-        labelled=rows.labels is not None,
+        labelled=settings.objective.is_token_level or rows.labels is not None,
         evaluation_steps=settings.evaluation(len(rows)).steps_per_epoch,
     )

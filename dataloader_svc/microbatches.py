@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dataloader_svc.errors import RequestError
+from dataloader_svc.grid import Grid
 from dataloader_svc.settings import Padding
 from dataloader_svc.sharding import RowNumbers, StepRows
+from dataloader_svc.targets import Integers, Target
 from dataloader_svc.tokens import TokenisedRows
 
 
@@ -30,8 +32,8 @@ class Column:
     """One tensor of a microbatch."""
 
     name: ColumnName
-    values: npt.NDArray[np.int64]
-    """Shape (B, L), or (B,) for labels; little endian on every machine."""
+    values: Integers
+    """Shape (B, L), or (B,) for labels of whole rows; little endian on every machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,8 @@ class MicrobatchShape:
     """Data rows; empty where the job does not record them."""
     num_tokens: int
     """Positions with mask 1."""
+    num_counted: int
+    """Labels that the loss counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,11 @@ class StepShape:
         return sum(shape.num_tokens for shapes in self.replicas for shape in shapes)
 
     @property
+    def denominator(self) -> int:
+        """Labels of the global batch that the loss counts; 1 where there are none, because it divides."""
+        return max(1, sum(shape.num_counted for shapes in self.replicas for shape in shapes))
+
+    @property
     def num_positions(self) -> int:
         """All positions, padding included."""
         return sum(shape.num_rows * shape.width for shapes in self.replicas for shape in shapes)
@@ -84,6 +93,8 @@ class Batcher:
     """Cuts microbatches out of one tokenised split."""
 
     rows: TokenisedRows
+    target: Target
+    """What is to be predicted of these rows."""
     padding: Padding
     max_length: int
     """Width of every microbatch where ``padding`` says so."""
@@ -95,8 +106,12 @@ class Batcher:
         replicas = tuple(tuple(self._shape(row_ids) for row_ids in microbatches) for microbatches in step.replicas)
         return StepShape(step=step.step, epoch=step.epoch, replicas=replicas)
 
-    def microbatch(self, index: int, row_ids: RowNumbers, columns: Sequence[ColumnName]) -> Microbatch:
+    def microbatch(
+        self, index: int, row_ids: RowNumbers, columns: Sequence[ColumnName], *, pass_name: str
+    ) -> Microbatch:
         """Return one microbatch with its columns in the order of ``columns``.
+
+        ``pass_name`` tells one pass over the rows from the next.
 
         Raises:
             RequestError: labels of a split without labels are asked for.
@@ -104,23 +119,16 @@ class Batcher:
         if len(row_ids) == 0:
             return Microbatch(index=index, row_ids=row_ids, columns=())
         lengths_B = self.rows.lengths_of(row_ids)
-        positions_L = np.arange(self._width(lengths_B))
-        mask_BL = positions_L < lengths_B[:, None]
-        source_BL = np.where(mask_BL, self.rows.starts[row_ids][:, None] + positions_L, 0)
-
-        def values(name: ColumnName) -> npt.NDArray[np.int64]:
-            match name:
-                case ColumnName.INPUT_IDS:
-                    return np.where(mask_BL, self.rows.input_ids_T[source_BL], self.rows.pad_token_id)
-                case ColumnName.TOKEN_TYPE_IDS:
-                    return np.where(mask_BL, self.rows.token_types_T[source_BL], 0)
-                case ColumnName.ATTENTION_MASK:
-                    return mask_BL.astype(np.int64)
-                case ColumnName.LABELS:
-                    return self._labels()[row_ids]
-
-        built = tuple(Column(name=name, values=values(name).astype("<i8")) for name in columns)
-        return Microbatch(index=index, row_ids=row_ids, columns=built)
+        grid = Grid.of(self.rows.starts[row_ids], lengths_B, width=self._width(lengths_B))
+        built: dict[ColumnName, Integers | None] = {}
+        if not {ColumnName.INPUT_IDS, ColumnName.LABELS}.isdisjoint(columns):
+            input_ids_BL, labels = self.target.columns(row_ids, grid, pass_name=pass_name)
+            built = {ColumnName.INPUT_IDS: input_ids_BL, ColumnName.LABELS: labels}
+        if ColumnName.TOKEN_TYPE_IDS in columns:
+            built[ColumnName.TOKEN_TYPE_IDS] = grid.fill(self.rows.token_types_T, 0)
+        if ColumnName.ATTENTION_MASK in columns:
+            built[ColumnName.ATTENTION_MASK] = grid.mask_BL.astype(np.int64)
+        return Microbatch(index=index, row_ids=row_ids, columns=tuple(_column(name, built[name]) for name in columns))
 
     def _shape(self, row_ids: RowNumbers) -> MicrobatchShape:
         lengths_B = self.rows.lengths_of(row_ids)
@@ -129,14 +137,18 @@ class Batcher:
             width=self._width(lengths_B),
             row_ids=tuple(row_ids.tolist()) if self.record_rows else (),
             num_tokens=int(lengths_B.sum()),
+            num_counted=self.target.num_counted(row_ids),
         )
 
     def _width(self, lengths_B: npt.NDArray[np.int64]) -> int:
         if len(lengths_B) == 0:
             return 0
-        return self.max_length if self.padding is Padding.MAX_LENGTH else int(lengths_B.max())
+        if self.padding is Padding.MAX_LENGTH:
+            return self.max_length
+        return max(1, int(lengths_B.max()))  # a tokenizer without special tokens leaves nothing of an empty sentence
 
-    def _labels(self) -> npt.NDArray[np.int64]:
-        if self.rows.labels_N is None:
-            raise RequestError("column 'labels' was asked for, but the split has no labels")
-        return self.rows.labels_N
+
+def _column(name: ColumnName, values: Integers | None) -> Column:
+    if values is None:
+        raise RequestError(f"column '{name}' was asked for, but the split has no labels")
+    return Column(name=name, values=values.astype("<i8"))

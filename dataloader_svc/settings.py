@@ -10,7 +10,9 @@ from dataloader_svc.errors import SpecError
 from dataloader_svc.sharding import Sharding, microbatches_for_size
 from dataloader_svc.tasks import Task, find_task
 
-ValueT = TypeVar("ValueT", bool, int, str)
+ValueT = TypeVar("ValueT", bool, int, float, str)
+
+ChoiceT = TypeVar("ChoiceT", bound=enum.StrEnum)
 
 
 class Padding(enum.StrEnum):
@@ -18,6 +20,19 @@ class Padding(enum.StrEnum):
 
     LONGEST = "longest"
     MAX_LENGTH = "max_length"
+
+
+class Objective(enum.StrEnum):
+    """What the loss is taken of."""
+
+    CLASSIFICATION = "classification"
+    MASKED_LM = "masked_lm"
+    CAUSAL_LM = "causal_lm"
+
+    @property
+    def is_token_level(self) -> bool:
+        """Whether tokens are predicted, so that the text is its own label."""
+        return self is not Objective.CLASSIFICATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +53,9 @@ class DataSettings:
     """Rows of the training split that are used; None for all."""
     record_rows: bool
     """Whether step descriptions name the rows."""
+    objective: Objective
+    mlm_probability: float
+    """Share of a row's tokens that masked_lm hides, then in (0, 1]."""
     seed: int
     num_replicas: int
     global_batch_size: int
@@ -91,6 +109,10 @@ def parse_settings(spec_json: str) -> DataSettings:
     task = find_task(spec.get("data.task", str))
     if (microbatching := spec.get("data.microbatching", str)) != "in_order":
         raise SpecError(f"data.microbatching is {microbatching!r}, which is not built; use in_order")
+    objective = _choice("train.objective", spec.get("train.objective", str), Objective)
+    mlm_probability = spec.get("train.mlm_probability", float)
+    if objective is Objective.MASKED_LM and not 0 < mlm_probability <= 1:
+        raise SpecError(f"train.mlm_probability is {mlm_probability}, need above 0 and at most 1 for masked_lm")
     num_replicas = spec.get("parallel.dp", int)
     global_batch_size = spec.get("train.global_batch_size", int)
     num_slices = spec.get("train.gradient_accumulation_steps", int)
@@ -110,11 +132,13 @@ def parse_settings(spec_json: str) -> DataSettings:
         source=None if task.layout is None else _source(task, spec.get("data.source", str)),
         tokenizer=_tokenizer(task, spec.find("data.tokenizer", str)),
         max_length=spec.get("data.max_length", int),
-        padding=_padding(spec.get("data.padding", str)),
+        padding=_choice("data.padding", spec.get("data.padding", str), Padding),
         shuffle=spec.get("data.shuffle", bool),
         drop_last=spec.get("data.drop_last", bool),
         max_train_rows=spec.find("data.max_train_rows", int),
         record_rows=spec.get("data.record_rows", bool),
+        objective=objective,
+        mlm_probability=mlm_probability,
         seed=spec.get("train.seed", int, least=0),
         num_replicas=num_replicas,
         global_batch_size=global_batch_size,
@@ -184,8 +208,8 @@ def _absolute(key: str, value: str) -> Path:
     return path
 
 
-def _padding(value: str) -> Padding:
+def _choice(key: str, value: str, choices: type[ChoiceT]) -> ChoiceT:
     try:
-        return Padding(value)
+        return choices(value)
     except ValueError:
-        raise SpecError(f"data.padding is {value!r}, need one of {', '.join(Padding)}") from None
+        raise SpecError(f"{key} is {value!r}, need one of {', '.join(choices)}") from None

@@ -23,6 +23,7 @@ from dataloader_svc.microbatches import Batcher, ColumnName, Microbatch, StepSha
 from dataloader_svc.settings import DataSettings, parse_settings
 from dataloader_svc.sharding import Sharding, StepRangeError
 from dataloader_svc.splits import SplitName
+from dataloader_svc.targets import target_of
 from dataloader_svc.tokens import TokenisedRows, open_tokenizer
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -97,9 +98,11 @@ class Datasets:
             )
         if step > steps.num_steps:
             raise StepRangeError(f"step is {step}, the phase has {steps.num_steps} steps, counted from 1")
-        for index, row_ids in enumerate(steps.sharding.step(step).replicas[dp_rank]):
+        rows = steps.sharding.step(step)
+        pass_name = f"epoch {rows.epoch}" if phase is Phase.TRAIN else f"split {split}"
+        for index, row_ids in enumerate(rows.replicas[dp_rank]):
             started = time.perf_counter()
-            microbatch = steps.batcher.microbatch(index, row_ids, names)
+            microbatch = steps.batcher.microbatch(index, row_ids, names, pass_name=pass_name)
             self._metrics.built(seconds=time.perf_counter() - started)
             yield microbatch
 
@@ -108,7 +111,11 @@ class Datasets:
         settings, key = await asyncio.to_thread(self._look_up, job, name)
         rows = await self._cache.get(key, lambda: _load(settings, name))
         batcher = Batcher(
-            rows=rows, padding=settings.padding, max_length=settings.max_length, record_rows=settings.record_rows
+            rows=rows,
+            target=target_of(settings, rows),
+            padding=settings.padding,
+            max_length=settings.max_length,
+            record_rows=settings.record_rows,
         )
         if phase is Phase.TRAIN:
             num_steps = settings.training_steps(rows.num_rows)

@@ -6,7 +6,7 @@ transformers is imported.
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from dataloader_svc.errors import SpecError, TokenizerError
 from dataloader_svc.splits import SplitRows
-from dataloader_svc.vocabulary import PAD_TOKEN, SPECIAL_TOKENS, demo_config, demo_tokenizer
+from dataloader_svc.vocabulary import MASK_TOKEN, PAD_TOKEN, SPECIAL_TOKENS, demo_config, demo_tokenizer
 
 ROWS_AT_ONCE = 2048
 """Rows handed to the library in one call; its results take about a kilobyte a token until they are packed."""
@@ -27,21 +27,36 @@ TOKENIZER_FILES = (
 )
 """Files of a Hugging Face folder that belong to its tokenizer."""
 
+DECIDING_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+"""Those of them that the tokens of a row depend on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenisedRows:
-    """Tokens of all rows of a split, unpadded, one row after the other.
+    """Tokens of all rows of a split, unpadded, one row after the other, and what their vocabulary is.
 
-    T tokens in all, N rows; row ``i`` is ``[starts[i], starts[i + 1])``.
+    T tokens in all, N rows; row ``i`` is ``[starts[i], starts[i + 1])``. V ids of ordinary tokens.
     """
 
     input_ids_T: npt.NDArray[np.int32]
     token_types_T: npt.NDArray[np.uint8]
+    special_T: npt.NDArray[np.bool_]
+    """Whether the tokenizer put a token in to frame the text; all others are maskable."""
     starts: npt.NDArray[np.int64]
     """Shape (N + 1,)."""
     labels_N: npt.NDArray[np.int64] | None
     """None where the split has no labels."""
     pad_token_id: int
+    mask_token_id: int | None
+    """None where the tokenizer has no mask token."""
+    ordinary_ids_V: npt.NDArray[np.int32]
+    """Ids of the vocabulary without its special tokens, ascending."""
+    num_maskable_N: npt.NDArray[np.int64] = field(init=False)
+    """Tokens of each row that are not special."""
+
+    def __post_init__(self) -> None:
+        before = np.concatenate(([0], np.cumsum(~self.special_T, dtype=np.int64)))
+        object.__setattr__(self, "num_maskable_N", np.diff(before[self.starts]))
 
     @property
     def num_rows(self) -> int:
@@ -56,12 +71,22 @@ class TokenisedRows:
 class RowTokenizer:
     """The tokenizer of one job; belongs to one thread, because truncation is a state of the library's object."""
 
-    def __init__(self, library: Tokenizer, *, config: dict[str, Any], pad_token_id: int, folder: Path | None) -> None:
+    def __init__(
+        self,
+        library: Tokenizer,
+        *,
+        config: dict[str, Any],
+        pad_token_id: int,
+        mask_token_id: int | None,
+        folder: Path | None,
+    ) -> None:
         self._library = library
         self._config = config
         self._folder = folder
         self.pad_token_id = pad_token_id
         """Id that fills a row up to its microbatch's width."""
+        self.mask_token_id = mask_token_id
+        """Id that stands in the place of a hidden token; None where the tokenizer has none."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -86,7 +111,7 @@ class RowTokenizer:
         self._library.no_padding()
         direction = self._config.get("truncation_side", "right")
         self._library.enable_truncation(max_length, strategy="longest_first", direction=direction)
-        ids, types, lengths = [], [], np.zeros(len(rows), dtype=np.int64)
+        ids, types, special, lengths = [], [], [], np.zeros(len(rows), dtype=np.int64)
         for start in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             texts: Any = rows.first[part]
@@ -96,13 +121,23 @@ class RowTokenizer:
             lengths[part] = [len(encoding) for encoding in encodings]
             ids.append(np.concatenate([np.array(encoding.ids, dtype=np.int32) for encoding in encodings]))
             types.append(np.concatenate([np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]))
+            masks = [np.array(encoding.special_tokens_mask, dtype=np.bool_) for encoding in encodings]
+            special.append(np.concatenate(masks))
         return TokenisedRows(
             input_ids_T=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
             token_types_T=np.concatenate(types) if types else np.zeros(0, dtype=np.uint8),
+            special_T=np.concatenate(special) if special else np.zeros(0, dtype=np.bool_),
             starts=np.concatenate(([0], np.cumsum(lengths))),
             labels_N=None if rows.labels is None else np.array(rows.labels, dtype=np.int64),
             pad_token_id=self.pad_token_id,
+            mask_token_id=self.mask_token_id,
+            ordinary_ids_V=self._ordinary_ids(),
         )
+
+    def _ordinary_ids(self) -> npt.NDArray[np.int32]:
+        special = {index for index, token in self._library.get_added_tokens_decoder().items() if token.special}
+        vocabulary = self._library.get_vocab(with_added_tokens=True)
+        return np.array(sorted(set(vocabulary.values()) - special), dtype=np.int32)
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer into a folder, from which `AutoTokenizer` loads it.
@@ -126,8 +161,13 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
         TokenizerError: the folder holds no fast tokenizer, or one that cannot pad.
     """
     if folder is None:
-        built_in, pad = demo_tokenizer(), SPECIAL_TOKENS.index(PAD_TOKEN)
-        return RowTokenizer(built_in, config=demo_config(), pad_token_id=pad, folder=None)
+        return RowTokenizer(
+            demo_tokenizer(),
+            config=demo_config(),
+            pad_token_id=SPECIAL_TOKENS.index(PAD_TOKEN),
+            mask_token_id=SPECIAL_TOKENS.index(MASK_TOKEN),
+            folder=None,
+        )
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise TokenizerError(
@@ -139,13 +179,33 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
     except Exception as error:  # the library raises nothing narrower
         raise TokenizerError(f"data.tokenizer: {path} cannot be read: {error}") from error
     config = _read_json(folder / "tokenizer_config.json")
-    pad_token = _token_text(config.get("pad_token") or _read_json(folder / "special_tokens_map.json").get("pad_token"))
-    pad_token_id = None if pad_token is None else library.token_to_id(pad_token)
+
+    def find_id(role: str) -> int | None:
+        text = _token_text(config.get(role) or _read_json(folder / "special_tokens_map.json").get(role))
+        return None if text is None else library.token_to_id(text)
+
+    pad_token_id = find_id("pad_token")
     if pad_token_id is None:
         raise TokenizerError(
             f"data.tokenizer: {folder} names no pad token of its vocabulary; set one and save it again"
         )
-    return RowTokenizer(library, config=config, pad_token_id=pad_token_id, folder=folder)
+    return RowTokenizer(
+        library, config=config, pad_token_id=pad_token_id, mask_token_id=find_id("mask_token"), folder=folder
+    )
+
+
+def require_mask_token(token_id: int | None, *, tokenizer: Path | None) -> int:
+    """Return the id of the mask token.
+
+    Raises:
+        TokenizerError: the tokenizer has none.
+    """
+    if token_id is None:
+        raise TokenizerError(
+            f"data.tokenizer: {tokenizer} names no mask token of its vocabulary, and "
+            "train.objective masked_lm needs one; use a tokenizer that has one, or another objective"
+        )
+    return token_id
 
 
 def _read_json(path: Path) -> dict[str, Any]:

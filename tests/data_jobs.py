@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ def spec_json(changes: Mapping[str, Any] | None = None) -> str:
             "max_steps": None,
             "global_batch_size": 32,
             "gradient_accumulation_steps": 1,
+            "objective": "classification",
+            "mlm_probability": 0.15,
             "seed": 42,
         },
         "eval": {"batch_size": 64},
@@ -58,6 +61,15 @@ def write_sst2(source: Path, rows: Iterable[tuple[str, int]], *, split: str = "t
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
     return path
+
+
+def tokenizer_without_mask(folder: Path) -> Path:
+    """Write a tokenizer that pads and has no mask token; return its folder."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(minilm() / name, folder / name)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "mask_token": None}))
+    return folder
 
 
 def minilm() -> Path:

@@ -3,13 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dataloader_svc.cache import SplitCache, SplitKey
+from dataloader_svc.corpus import stamps
 from dataloader_svc.splits import SplitName
 from dataloader_svc.tokens import TokenisedRows
+from tests.data_jobs import settings
+from tests.unit.data_rows import split_of
 
 
 def key(task: str) -> SplitKey:
@@ -19,13 +22,19 @@ def key(task: str) -> SplitKey:
 
 
 def rows() -> TokenisedRows:
-    return TokenisedRows(
-        input_ids_T=np.zeros(0, dtype=np.int32),
-        token_types_T=np.zeros(0, dtype=np.uint8),
-        starts=np.zeros(1, dtype=np.int64),
-        labels_N=None,
-        pad_token_id=0,
-    )
+    return split_of()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"])
+def test_stamps_change_with_each_file_that_tells_tokens(tmp_path: Path, name: str) -> None:
+    job = settings({"data.tokenizer": str(tmp_path)})
+    before = stamps(job, SplitName.TRAIN)
+    (tmp_path / "README.md").write_text("{}")
+    assert stamps(job, SplitName.TRAIN) == before
+
+    (tmp_path / name).write_text("{}")
+
+    assert stamps(job, SplitName.TRAIN) != before
 
 
 class Loads:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dataloader_svc.corpus import check_allowed
-from dataloader_svc.errors import DataFileError, SpecError
+from dataloader_svc.errors import DataFileError, SpecError, TokenizerError
 from dataloader_svc.facts import inspect_data
 from dataloader_svc.splits import SplitName
-from tests.data_jobs import minilm, settings, write_sst2
+from tests.data_jobs import minilm, settings, tokenizer_without_mask, write_sst2
 
 
 def test_inspect_data_demo_tells_splits_labels_and_steps() -> None:
@@ -22,6 +22,23 @@ def test_inspect_data_demo_tells_splits_labels_and_steps() -> None:
     assert facts.labels == ("negative", "positive")
     assert (facts.vocabulary_size, facts.pad_token_id) == (96, 0)
     assert (facts.steps_per_epoch, facts.total_steps) == (32, 64)
+
+
+@pytest.mark.parametrize("objective", ["masked_lm", "causal_lm"])
+def test_inspect_data_where_tokens_are_predicted_needs_no_label(objective: str) -> None:
+    facts = inspect_data(settings({"train.objective": objective}))
+
+    assert [split.labelled for split in facts.splits] == [True, True, True]
+    assert facts.labels == ()
+    assert (facts.vocabulary_size, facts.total_steps) == (96, 189)
+
+
+def test_inspect_data_masked_lm_without_a_mask_token_is_refused(tmp_path: Path) -> None:
+    folder = tokenizer_without_mask(tmp_path)
+
+    with pytest.raises(TokenizerError, match=rf"data\.tokenizer: {folder} names no mask token.* masked_lm needs one"):
+        inspect_data(settings({"data.tokenizer": str(folder), "train.objective": "masked_lm"}))
+    assert inspect_data(settings({"data.tokenizer": str(folder), "train.objective": "causal_lm"})).labels == ()
 
 
 def test_inspect_data_counts_rows_after_max_train_rows(tmp_path: Path) -> None:

@@ -4,38 +4,18 @@ import numpy as np
 import pytest
 
 from dataloader_svc.errors import RequestError
-from dataloader_svc.microbatches import Batcher, ColumnName
+from dataloader_svc.microbatches import ColumnName
 from dataloader_svc.settings import Padding
-from dataloader_svc.sharding import Sharding, StepRows
-from dataloader_svc.tokens import TokenisedRows
+from dataloader_svc.sharding import Sharding
+from tests.unit.data_rows import PAD, batcher, one_step, split_of
 
 ALL = tuple(ColumnName)
-
-
-def split_of(*rows: list[int], labelled: bool = True) -> TokenisedRows:
-    """Return a split whose rows have these ids; a row's token types are its ids modulo 2, its label its number."""
-    return TokenisedRows(
-        input_ids_T=np.array([token for row in rows for token in row], dtype=np.int32),
-        token_types_T=np.array([token % 2 for row in rows for token in row], dtype=np.uint8),
-        starts=np.cumsum([0, *map(len, rows)]),
-        labels_N=np.arange(len(rows)) if labelled else None,
-        pad_token_id=99,
-    )
-
-
-def batcher(rows: TokenisedRows, *, padding: Padding = Padding.LONGEST, record_rows: bool = False) -> Batcher:
-    return Batcher(rows=rows, padding=padding, max_length=8, record_rows=record_rows)
-
-
-def one_step(*microbatches: list[int]) -> StepRows:
-    replica = tuple(np.array(rows, dtype=np.int64) for rows in microbatches)
-    return StepRows(step=3, epoch=1, replicas=(replica,))
 
 
 def test_microbatch_longest_pads_to_its_longest_row() -> None:
     rows = split_of([5, 6, 7], [1, 2, 3, 4, 5], [8])
 
-    microbatch = batcher(rows).microbatch(4, np.array([2, 0]), ALL)
+    microbatch = batcher(rows).microbatch(4, np.array([2, 0]), ALL, pass_name="epoch 0")
 
     values = {column.name: column.values.tolist() for column in microbatch.columns}
     assert microbatch.index == 4
@@ -49,7 +29,9 @@ def test_microbatch_longest_pads_to_its_longest_row() -> None:
 
 
 def test_microbatch_max_length_pads_to_max_length() -> None:
-    microbatch = batcher(split_of([5, 6, 7], [1]), padding=Padding.MAX_LENGTH).microbatch(0, np.array([0, 1]), ALL)
+    cutter = batcher(split_of([5, 6, 7], [1]), padding=Padding.MAX_LENGTH)
+
+    microbatch = cutter.microbatch(0, np.array([0, 1]), ALL, pass_name="epoch 0")
 
     assert microbatch.columns[0].values.shape == (2, 8)
     assert microbatch.columns[2].values.sum() == 4
@@ -58,7 +40,7 @@ def test_microbatch_max_length_pads_to_max_length() -> None:
 def test_microbatch_columns_come_in_the_order_asked_as_little_endian_64_bit() -> None:
     asked = (ColumnName.LABELS, ColumnName.ATTENTION_MASK)
 
-    microbatch = batcher(split_of([5, 6], [7])).microbatch(0, np.array([1]), asked)
+    microbatch = batcher(split_of([5, 6], [7])).microbatch(0, np.array([1]), asked, pass_name="epoch 0")
 
     assert tuple(column.name for column in microbatch.columns) == asked
     assert {column.values.dtype.str for column in microbatch.columns} == {"<i8"}
@@ -66,17 +48,26 @@ def test_microbatch_columns_come_in_the_order_asked_as_little_endian_64_bit() ->
 
 
 def test_microbatch_without_rows_has_no_columns() -> None:
-    microbatch = batcher(split_of([5, 6])).microbatch(3, np.array([], dtype=np.int64), ALL)
+    microbatch = batcher(split_of([5, 6])).microbatch(3, np.array([], dtype=np.int64), ALL, pass_name="epoch 0")
 
     assert (microbatch.index, microbatch.row_ids.tolist(), microbatch.columns) == (3, [], ())
+
+
+def test_microbatch_of_rows_without_a_token_is_one_position_wide() -> None:
+    cutter = batcher(split_of([], []))
+
+    ids, _, mask, labels = cutter.microbatch(0, np.array([0, 1]), ALL, pass_name="epoch 0").columns
+
+    assert (ids.values.tolist(), mask.values.tolist(), labels.values.tolist()) == ([[PAD], [PAD]], [[0], [0]], [0, 1])
+    assert [(shape.num_rows, shape.width) for shape in cutter.shape(one_step([0, 1])).replicas[0]] == [(2, 1)]
 
 
 def test_microbatch_labels_of_unlabelled_split_are_refused() -> None:
     rows = batcher(split_of([5, 6], labelled=False))
 
     with pytest.raises(RequestError, match="the split has no labels"):
-        rows.microbatch(0, np.array([0]), ALL)
-    assert len(rows.microbatch(0, np.array([0]), ALL[:3]).columns) == 3
+        rows.microbatch(0, np.array([0]), ALL, pass_name="epoch 0")
+    assert len(rows.microbatch(0, np.array([0]), ALL[:3], pass_name="epoch 0").columns) == 3
 
 
 def test_shape_widths_are_each_microbatch_s_own() -> None:
@@ -88,7 +79,7 @@ def test_shape_widths_are_each_microbatch_s_own() -> None:
     assert [microbatch.width for microbatch in shape.replicas[0]] == [7, 12, 32, 9]
     assert shape.num_tokens == sum(lengths)
     assert shape.num_positions == 2 * (7 + 12 + 32 + 9)
-    assert (shape.step, shape.epoch, shape.num_rows) == (3, 1, 8)
+    assert (shape.step, shape.epoch, shape.num_rows, shape.denominator) == (3, 1, 8, 8)
 
 
 @pytest.mark.parametrize("padding", Padding)
@@ -101,7 +92,7 @@ def test_shape_tells_what_microbatch_then_builds(padding: Padding) -> None:
         step = sharding.step(number)
         for shapes, replica in zip(cutter.shape(step).replicas, step.replicas, strict=True):
             for index, (shape, row_ids) in enumerate(zip(shapes, replica, strict=True)):
-                columns = cutter.microbatch(index, row_ids, (ColumnName.ATTENTION_MASK,)).columns
+                columns = cutter.microbatch(index, row_ids, (ColumnName.ATTENTION_MASK,), pass_name="epoch 0").columns
                 built = columns[0].values if columns else np.zeros((0, 0))
                 assert built.shape == (shape.num_rows, shape.width)
                 assert built.sum() == shape.num_tokens

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dataloader_svc.errors import SpecError
-from dataloader_svc.settings import Padding, parse_settings
+from dataloader_svc.settings import Objective, Padding, parse_settings
 from tests.data_jobs import settings, spec_json
 
 
@@ -74,6 +74,16 @@ def test_training_steps_are_max_steps_or_epochs_times_theirs(changes: dict[str, 
         ({"data.max_train_rows": 0}, "data.max_train_rows is 0, need at least 1"),
         ({"train.global_batch_size": 0}, "train.global_batch_size is 0, need at least 1"),
         ({"train.seed": -1}, "train.seed is -1, need at least 0"),
+        ({"train.objective": None}, "the job spec has no value for train.objective"),
+        ({"train.objective": "mlm"}, "train.objective is 'mlm', need one of classification, masked_lm, causal_lm"),
+        ({"train.mlm_probability": "all"}, "train.mlm_probability is 'all', need float"),
+        *(
+            (
+                {"train.objective": "masked_lm", "train.mlm_probability": share},
+                f"train.mlm_probability is {share}, need above 0 and at most 1 for masked_lm",
+            )
+            for share in (0.0, -0.15, 1.5, float("nan"))
+        ),
         ({"train.epochs": None}, "neither train.epochs nor train.max_steps"),
         ({"schedule.num_microbatches": None}, "no value for schedule.microbatch_size"),
     ],
@@ -81,6 +91,13 @@ def test_training_steps_are_max_steps_or_epochs_times_theirs(changes: dict[str, 
 def test_parse_settings_wrong_value_is_refused_by_key(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         settings(changes)
+
+
+def test_parse_settings_objective_is_read_with_its_share() -> None:
+    job = settings({"train.objective": "masked_lm", "train.mlm_probability": 0.4})
+
+    assert (job.objective, job.mlm_probability) == (Objective.MASKED_LM, 0.4)
+    assert settings({"train.objective": "causal_lm", "train.mlm_probability": 0.0}).objective is Objective.CAUSAL_LM
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def assert_equal_to_transformers(rows: SplitRows, *, max_length: int) -> None:
         None if rows.second is None else list(rows.second),
         truncation="longest_first",
         max_length=max_length,
+        return_special_tokens_mask=True,
     )
     ours = open_tokenizer(minilm()).tokenise(rows, max_length=max_length)
 
@@ -45,6 +46,8 @@ def assert_equal_to_transformers(rows: SplitRows, *, max_length: int) -> None:
         span = slice(ours.starts[row], ours.starts[row + 1])
         assert ours.input_ids_T[span].tolist() == theirs["input_ids"][row]
         assert ours.token_types_T[span].tolist() == theirs["token_type_ids"][row]
+        assert ours.special_T[span].tolist() == [mask == 1 for mask in theirs["special_tokens_mask"][row]]
+        assert ours.num_maskable_N[row] == theirs["special_tokens_mask"][row].count(0)
     assert ours.lengths_of(np.arange(len(rows))).tolist() == [sum(mask) for mask in theirs["attention_mask"]]
 
 
@@ -91,11 +94,14 @@ def test_check_length_without_room_for_a_token_is_refused(num_texts: int, least:
         tokenizer.check_length(least - 1, num_texts=num_texts)
 
 
-def test_open_tokenizer_real_folder_has_its_vocabulary_and_pad() -> None:
+def test_open_tokenizer_real_folder_has_its_vocabulary_and_special_tokens() -> None:
     theirs = BertTokenizer.from_pretrained(str(minilm()))
     ours = open_tokenizer(minilm())
 
     assert (ours.vocabulary_size, ours.pad_token_id) == (len(theirs), theirs.pad_token_id)
+    assert ours.mask_token_id == theirs.mask_token_id
+    rows = ours.tokenise(sentences("a"), max_length=8)
+    assert rows.ordinary_ids_V.tolist() == sorted({*range(len(theirs))} - {*theirs.all_special_ids})
 
 
 def test_save_built_in_tokenizer_loads_as_fast_tokenizer_with_equal_ids(tmp_path: Path) -> None:
