@@ -38,4 +38,5 @@ def assignment_of(plan: JobPlan, *, job: str, attempt: int, worker: int, data_se
         pad_token_id=plan.data.pad_token_id,
         vocabulary_size=plan.data.vocabulary_size,
         pp_rank_by_stage=plan.train.placement.worker_by_stage,
+        layers_by_stage=[part.num_layers for part in plan.partition],
     )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from coordinator.choices import Microbatching, Objective, PartitionMethod, Precision, Recompute, ScheduleName, Task
+from coordinator.choices import Microbatching, PartitionMethod, ScheduleName, Task
 from coordinator.problem import Problem
 from coordinator.schedule.limits import Schedule
 from coordinator.sections import JobSpec
@@ -16,9 +16,6 @@ BUILT: Mapping[str, tuple[object, ...]] = {
     "parallel.partition": (PartitionMethod.EVEN,),
     "parallel.layers_per_stage": (None,),
     "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM),
-    "train.precision": (Precision.FP32,),
-    "train.recompute": (Recompute.NONE,),
-    "train.objective": (Objective.CLASSIFICATION,),
     "checkpoint.every_steps": (None,),
     "checkpoint.from": (None,),
     "checkpoint.snapshot_steps": (None,),

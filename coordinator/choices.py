@@ -115,6 +115,11 @@ class Objective(enum.StrEnum):
     MASKED_LM = "masked_lm"
     CAUSAL_LM = "causal_lm"
 
+    @property
+    def is_token_level(self) -> bool:
+        """Whether tokens are predicted, so that the text is its own label."""
+        return self is not Objective.CLASSIFICATION
+
 
 class Resume(enum.StrEnum):
     """What a job does with checkpoints that its id already has."""

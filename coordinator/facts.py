@@ -59,7 +59,7 @@ class Split:
     num_rows: int
     """Rows, after data.max_train_rows."""
     labelled: bool
-    """Whether its rows have labels."""
+    """Whether its rows have labels; all have for a token-level objective."""
     num_steps: int
     """Steps that a forward pass over it takes, by eval.batch_size."""
 
@@ -71,9 +71,9 @@ class DataFacts:
     splits: tuple[Split, ...]
     """Splits that were found, in the order train, validation, test."""
     labels: tuple[str, ...]
-    """Label names in the order of their ids; empty for a regression task."""
+    """Label names in the order of their ids; empty for a regression task and for a token-level objective."""
     num_labels: int
-    """Outputs that the head needs."""
+    """Outputs that the head needs; 0 for a token-level objective, whose head has one for each token."""
     vocabulary_size: int
     """Entries of the tokenizer's vocabulary; ids are below it."""
     pad_token_id: int

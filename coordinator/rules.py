@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from coordinator.choices import ScheduleName, Task
+from coordinator.choices import Objective, ScheduleName, Task
 from coordinator.problem import Problem
 from coordinator.schedule.limits import Schedule, SizeError, check_size
 from coordinator.sections import JobSpec
@@ -216,6 +216,20 @@ def _loss_scale(spec: JobSpec) -> str | None:
     return f"has min {scale.min:g}, initial {scale.initial:g}, max {scale.max:g}; needs min <= initial <= max"
 
 
+def _recompute_list(spec: JobSpec) -> str | None:
+    recompute, pp, chunks = spec.train.recompute, spec.parallel.pp, spec.schedule.num_chunks
+    if not isinstance(recompute, tuple) or len(recompute) == pp * chunks:
+        return None
+    stages = f"{pp} stages" if chunks == 1 else f"{pp * chunks} stages ({pp} workers x {chunks} chunks)"
+    return f"has {len(recompute)} numbers for {stages}; give one number a stage"
+
+
+def _masked_share(spec: JobSpec) -> str | None:
+    if spec.train.objective is not Objective.MASKED_LM or spec.train.mlm_probability > 0:
+        return None
+    return "is 0, but masked_lm learns from masked tokens only; needs a number of more than 0"
+
+
 _BATCH = ("train.global_batch_size", "parallel.dp", "train.gradient_accumulation_steps")
 _COUNT = ("schedule.num_microbatches", "schedule.microbatch_size")
 _CHUNKS = ("parallel.pp", "schedule.num_chunks")
@@ -241,5 +255,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("schedule.file", ("schedule.name", "schedule.file"), _plan_file),
     Rule("train.loss_scale", ("train.loss_scale",), _loss_scale),
+    Rule("train.recompute", ("train.recompute", *_CHUNKS), _recompute_list),
+    Rule("train.mlm_probability", ("train.mlm_probability", "train.objective"), _masked_share),
 )
 """All rules, in the order of the job file."""

@@ -138,6 +138,8 @@ class TrainSection(Section):
     """Learning rate over the job: rising to its peak and falling to 0 in straight lines, or constant throughout."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 0.0
     """Norm that the gradient is clipped to; 0: no clipping."""
+    frozen_layers: Number | None = None
+    """Layers from the input on that stay as they are, and the embeddings with them; null: everything is trained."""
     precision: choices.Precision = choices.Precision.FP32
     """Element type that the layers compute in."""
     boundary_dtype: choices.BoundaryType = choices.BoundaryType.COMPUTE
@@ -145,11 +147,13 @@ class TrainSection(Section):
     loss_scale: LossScaleSection = LossScaleSection()
     """Loss scaling, used by fp16 only."""
     recompute: choices.Recompute | Number | tuple[Number, ...] = choices.Recompute.NONE
-    """Layers computed again in the backward pass: a name, a number a stage, or a list of one number a stage."""
+    """What each stage computes again in its backward instead of keeping it: none; full: all of it; except_last: all
+    of it for every microbatch of a step but the last; a number: so many of its layers from its input on, at most all
+    of them; a list: one such number a stage. Stage 0 counts the embeddings to its first layer."""
     objective: choices.Objective = choices.Objective.CLASSIFICATION
-    """What the loss is taken of."""
+    """What the loss is taken of: the task's labels, or tokens of its sentences."""
     mlm_probability: Share = 0.15
-    """masked_lm: part of the tokens that is masked."""
+    """masked_lm: part of a row's tokens that is to be predicted, more than 0."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 42
     """What everything random follows from."""
 

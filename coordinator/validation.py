@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from coordinator.facts import DataFacts, ModelFacts
+from coordinator.partition import even_partition
 from coordinator.problem import Problem
 from coordinator.rules import microbatches_of
 from coordinator.spec import JobSpec
@@ -27,6 +28,13 @@ def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterat
             f"is {chunks}, which makes {pp * chunks} stages on {pp} workers, but the model has {layers} layers and "
             f"every stage needs one; needs at most {layers // pp}{fewer}",
         )
+    else:
+        yield from _recompute_problems(spec, model)
+    if spec.train.frozen_layers is not None and spec.train.frozen_layers > layers:
+        yield Problem(
+            "train.frozen_layers",
+            f"is {spec.train.frozen_layers}, but the model has {layers} layers; needs at most {layers}",
+        )
     if spec.data.max_length > model.max_positions:
         yield Problem(
             "data.max_length",
@@ -39,12 +47,27 @@ def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterat
             f"has {data.vocabulary_size} entries, but the model's embedding table has {model.vocabulary_size} rows; "
             "needs the tokenizer of the model, or a larger model.config.vocab_size",
         )
-    if model.labels and len(model.labels) != data.num_labels:
+    is_classification = not spec.train.objective.is_token_level
+    if is_classification and model.labels and len(model.labels) != data.num_labels:
         yield Problem(
             "model",
             f"has a head for {len(model.labels)} labels ({', '.join(model.labels)}), "
             f"but task {spec.data.task} needs {data.num_labels} outputs; needs a model with as many or without a head",
         )
+
+
+def _recompute_problems(spec: JobSpec, model: ModelFacts) -> Iterator[Problem]:
+    """Yield the stages of a list that are said to have more layers than they get."""
+    if not isinstance(spec.train.recompute, tuple):
+        return
+    stages = even_partition(num_layers=model.num_layers, num_stages=spec.parallel.pp * spec.schedule.num_chunks)
+    for piece, recomputed in zip(stages, spec.train.recompute, strict=True):
+        if recomputed > piece.num_layers:
+            yield Problem(
+                "train.recompute",
+                f"is {recomputed} for stage {piece.stage}, which gets {piece.num_layers} of the model's "
+                f"{model.num_layers} layers; needs at most {piece.num_layers} there",
+            )
 
 
 def _training_problems(spec: JobSpec, data: DataFacts) -> Iterator[Problem]:

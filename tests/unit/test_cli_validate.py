@@ -86,3 +86,10 @@ def test_job_that_its_schedule_does_not_fit_exits_2_before_anything_starts(
     assert captured.out == ""
     assert said in captured.err
     assert sorted(path.name for path in job.parent.iterdir()) == ["job.yaml", "plan.csv"]
+
+
+def test_validate_tells_the_head_that_the_objective_asks_for(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "job.yaml"]) == 0
+    assert "model     bert, 6 layers, 2 outputs\n" in capsys.readouterr().out
+    assert main(["validate", "job.yaml", "--set", "train.objective=causal_lm"]) == 0
+    assert "model     bert, 6 layers, causal_lm head\n" in capsys.readouterr().out

@@ -128,6 +128,7 @@ def test_assignment_tells_where_every_stage_is_and_which_split_their_backwards()
     place = assignment_of(plan, job="j", attempt=1, worker=2, data_service="d")
     assert (list(place.pp_rank_by_stage), place.num_stages, place.num_workers) == ([0, 1, 1, 0], 4, 4)
     assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 2), (3, 5, 1)]
+    assert list(place.layers_by_stage) == [2, 2, 1, 1]
     # Stage 0 sends no gradient, so its halves stand side by side as one; stage 1 sends it between the two.
     assert [stages(job_plan(schedule="zbh1"), worker) for worker in (0, 1)] == [[(0, False)], [(1, True)]]
     assert [stages(job_plan(schedule="1f1b"), worker) for worker in (0, 1)] == [[(0, False)], [(1, False)]]

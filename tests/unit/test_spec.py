@@ -56,6 +56,7 @@ def test_spec_of_required_keys_alone_has_the_defaults_of_the_contract() -> None:
             "warmup_fraction": 0.1,
             "lr_schedule": "linear",
             "max_grad_norm": 0,
+            "frozen_layers": None,
             "precision": "fp32",
             "boundary_dtype": "compute",
             "loss_scale": {
@@ -183,6 +184,10 @@ def specs(draw: st.DrawFn) -> JobSpec:
                 "gradient_accumulation_steps": slices,
                 "learning_rate": draw(FINITE | st.integers(0, 10)),
                 "weight_decay": draw(FINITE),
+                "recompute": draw(st.sampled_from(["none", "full", "except_last"]) | st.integers(0, 100)),
+                "frozen_layers": draw(st.none() | st.integers(0, 100)),
+                "precision": draw(st.sampled_from(["fp32", "bf16", "fp16"])),
+                "objective": draw(st.sampled_from(["classification", "masked_lm", "causal_lm"])),
                 "seed": draw(st.integers(0, 2**63 - 1)),
             },
             "eval": {"every_steps": draw(st.none() | st.integers(1, 100)), "at_end": draw(st.booleans())},

@@ -79,6 +79,9 @@ def test_spec_that_the_refusals_start_from_is_good() -> None:
         ("train__warmup_fraction", 1, "is 1, needs a number of at least 0 and less than 1"),
         ("train__max_grad_norm", -1, "is -1, needs a number of at least 0"),
         ("train__mlm_probability", 2, "is 2, needs a number from 0 to 1"),
+        ("train__frozen_layers", -1, "is -1, needs an integer from 0 to 2147483647, or null"),
+        ("train__precision", "fp64", "is 'fp64', needs one of fp32, bf16, fp16"),
+        ("train__objective", "mlm", "is 'mlm', needs one of classification, masked_lm, causal_lm"),
         ("train__seed", -1, "is -1, needs an integer from 0 to 9223372036854775807"),
         ("train__seed", 2**63, "is 9223372036854775808, needs an integer from 0 to 9223372036854775807"),
         ("schedule__num_microbatches", 0, "is 0, needs an integer from 1 to 65536, or null"),
@@ -139,13 +142,6 @@ def test_spec_with_a_name_of_64_characters_is_refused_and_of_63_is_taken() -> No
             ("schedule__name", name, f'is "{name}", which this version has not built; built: {BUILT_SCHEDULES}')
             for name in UNBUILT_SCHEDULES.split()
         ),
-        ("train__precision", "bf16", 'is "bf16", which this version has not built; built: fp32'),
-        ("train__precision", "fp16", 'is "fp16", which this version has not built; built: fp32'),
-        ("train__recompute", "full", 'is "full", which this version has not built; built: none'),
-        ("train__recompute", "except_last", 'is "except_last", which this version has not built; built: none'),
-        ("train__recompute", 2, "is 2, which this version has not built; built: none"),
-        ("train__recompute", [1, 2], "is [1, 2], which this version has not built; built: none"),
-        ("train__objective", "masked_lm", 'is "masked_lm", which this version has not built; built: classification'),
         ("checkpoint__every_steps", 10, "is 10, which this version has not built; built: null"),
         ("checkpoint__from", "sst2-1@200", 'is "sst2-1@200", which this version has not built; built: null'),
         ("checkpoint__snapshot_steps", 5, "is 5, which this version has not built; built: null"),
@@ -175,6 +171,17 @@ def test_spec_with_a_task_that_is_not_built_is_refused_with_those_that_are(task:
         {"model__attention": "eager"},
         {"data__record_rows": True},
         {"parallel__pp": 1, "parallel__dp": 2},
+        {"train__precision": "bf16"},
+        {"train__precision": "fp16", "train__loss_scale": {"initial": 1, "min": 1, "max": 1}},
+        {"train__recompute": "full"},
+        {"train__recompute": "except_last"},
+        {"train__recompute": 10**6},  # more layers than a stage has are all of them
+        {"train__recompute": [0, 3]},
+        {"train__recompute": [1, 0, 2, 3], "schedule__name": "zbv", "schedule__num_chunks": 2},
+        {"train__objective": "causal_lm", "train__mlm_probability": 0},
+        {"train__objective": "masked_lm", "train__mlm_probability": 1},
+        {"train__mlm_probability": 0},
+        {"train__frozen_layers": 0},
     ],
 )
 def test_spec_that_asks_for_what_is_built_is_taken(accepted: dict[str, object]) -> None:
@@ -273,6 +280,26 @@ def test_spec_that_asks_for_what_is_built_is_taken(accepted: dict[str, object]) 
             "train.loss_scale",
             "has min 2, initial 1, max 4.29497e+09; needs min <= initial <= max",
         ),
+        (
+            {"train__loss_scale": {"max": 1024}, "train__precision": "fp16"},
+            "train.loss_scale",
+            "has min 1, initial 65536, max 1024; needs min <= initial <= max",
+        ),
+        (
+            {"train__recompute": [1, 2, 3]},
+            "train.recompute",
+            "has 3 numbers for 2 stages; give one number a stage",
+        ),
+        (
+            {"train__recompute": [], "schedule__name": "zbv", "schedule__num_chunks": 2},
+            "train.recompute",
+            "has 0 numbers for 4 stages (2 workers x 2 chunks); give one number a stage",
+        ),
+        (
+            {"train__objective": "masked_lm", "train__mlm_probability": 0},
+            "train.mlm_probability",
+            "is 0, but masked_lm learns from masked tokens only; needs a number of more than 0",
+        ),
     ],
 )
 def test_spec_whose_keys_do_not_go_together_is_refused(changes: dict[str, object], key: str, message: str) -> None:
@@ -308,7 +335,7 @@ def test_spec_with_many_problems_tells_them_all_in_the_order_of_the_file() -> No
     found = problems(
         fp16="on",
         limits__lease_seconds="10",
-        train={"batch_size": "8", "learning_rate": "1e-5", "precision": "bf16", "epochs": 1, "max_steps": 2},
+        train={"batch_size": "8", "learning_rate": "1e-5", "precision": "half", "epochs": 1, "max_steps": 2},
         schedule__num_microbatches=64,
         parallel={"pp": 0, "tp": 2},
         data={"task": "sst2", "tokenizer": "/t"},
@@ -345,7 +372,8 @@ def test_spec_with_a_value_that_none_of_several_types_takes_tells_of_the_key_onc
     with pytest.raises(SpecError) as caught:
         parse_spec({"name": "a", **GOOD, "train": {"recompute": value}})
     assert [str(problem) for problem in caught.value.problems] == [
-        f"train.recompute: is {told}, needs the value none",
+        f"train.recompute: is {told}, needs one of none, full, except_last, or an integer from 0 to 2147483647, "
+        "or a list, each entry an integer from 0 to 2147483647",
     ]
 
 

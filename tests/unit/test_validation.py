@@ -98,6 +98,44 @@ def test_job_whose_model_has_a_head_for_as_many_labels_has_no_problem() -> None:
     assert problems(job(), model=replace(MODEL, labels=("LABEL_0", "LABEL_1"))) == []
 
 
+@pytest.mark.parametrize("objective", ["masked_lm", "causal_lm"])
+def test_job_that_predicts_tokens_takes_a_model_with_a_head_for_any_labels(objective: str) -> None:
+    data = replace(DATA, labels=(), num_labels=0)
+    for labels in ((), ("a", "b", "c")):
+        assert problems(job(train={"objective": objective}), model=replace(MODEL, labels=labels), data=data) == []
+
+
+@pytest.mark.parametrize("token_types", [0, 1])
+def test_job_of_sentence_pairs_takes_a_model_that_tells_no_two_sentences_apart(token_types: int) -> None:
+    pairs = {"task": "mrpc", "source": "/glue", "tokenizer": "/tokens"}
+    assert problems(job(data=pairs), model=replace(MODEL, token_types=token_types)) == []
+
+
+def test_job_that_freezes_more_layers_than_the_model_has_is_refused_with_both_numbers() -> None:
+    assert problems(job(train={"frozen_layers": 4})) == []
+    assert problems(job(train={"frozen_layers": 5})) == [
+        "train.frozen_layers: is 5, but the model has 4 layers; needs at most 4"
+    ]
+
+
+def test_job_that_recomputes_more_layers_than_any_stage_has_recomputes_them_all() -> None:
+    assert problems(job(parallel={"pp": 3}, train={"recompute": 4})) == []
+
+
+def test_job_whose_list_recomputes_more_layers_than_a_stage_has_is_refused_naming_each_such_stage() -> None:
+    """Four layers on three stages are 2, 1 and 1."""
+    assert problems(job(parallel={"pp": 3}, train={"recompute": [2, 1, 0]})) == []
+    assert problems(job(parallel={"pp": 3}, train={"recompute": [3, 1, 2]})) == [
+        "train.recompute: is 3 for stage 0, which gets 2 of the model's 4 layers; needs at most 2 there",
+        "train.recompute: is 2 for stage 2, which gets 1 of the model's 4 layers; needs at most 1 there",
+    ]
+
+
+def test_job_with_a_list_for_more_stages_than_the_model_has_layers_is_told_of_the_stages() -> None:
+    (problem,) = problems(job(parallel={"pp": 5}, train={"recompute": [9, 9, 9, 9, 9]}))
+    assert problem.startswith("parallel.pp: is 5, but the model has 4 layers")
+
+
 def test_job_without_a_train_split_is_refused() -> None:
     assert problems(job(), data=replace(DATA, splits=(VALIDATION,))) == [
         "data.task: is demo, which has no train split; needs labelled rows to train on"

@@ -69,7 +69,7 @@ def _lines(plan: JobPlan) -> list[str]:
     rows = [
         ("job", f"{spec.name} can run"),
         ("data", f"{spec.data.task}: {', '.join(f'{split.num_rows} {split.name}' for split in plan.data.splits)} rows"),
-        ("model", f"{plan.model.model_type}, {plan.model.num_layers} layers, {plan.data.num_labels} outputs"),
+        ("model", f"{plan.model.model_type}, {plan.model.num_layers} layers, {_head(plan)}"),
         ("layers", layers),
         ("workers", f"{plan.topology.num_workers} (pp {spec.parallel.pp} x dp {spec.parallel.dp})"),
         ("steps", f"{plan.total_steps} of {spec.train.global_batch_size} rows ({plan.data.steps_per_epoch} an epoch)"),
@@ -77,6 +77,11 @@ def _lines(plan: JobPlan) -> list[str]:
         ("bubble", f"{plan.prediction.bubble_fraction:.1%} of a step at best"),
     ]
     return [f"{name:<10}{text}" for name, text in rows]
+
+
+def _head(plan: JobPlan) -> str:
+    objective = plan.spec.train.objective
+    return f"{objective} head" if objective.is_token_level else f"{plan.data.num_labels} outputs"
 
 
 def _layers(piece: StageSlice) -> str:
