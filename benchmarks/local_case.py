@@ -16,9 +16,13 @@ from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
 from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Command, Op, Phase, Shape, StepSetting
+from stage_worker.engine.loss import NOT_COUNTED
 from stage_worker.models.microbatch import Microbatch
 from stage_worker.models.seeds import seed_of
 from stage_worker.models.slices import StageSlice
+
+_MASKED_SHARE = 0.3
+_MASK_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,14 @@ class LocalCase:
     weight_decay: float = 0.01
     max_grad_norm: float = 0.0
     attention: str = "sdpa"
+    objective: str = "classification"
+    precision: str = "fp32"
+    fp32_boundaries: bool = False
+    loss_scale: dict[str, Any] | None = None
+    """For fp16; its values by the names of the job file."""
+    recompute: int | str | tuple[int, ...] = "none"
+    """As in the job file."""
+    frozen_layers: int | None = None
     seed: int = 0
     records_gradients: bool = False
     """Whether gradients before each update and weights after it are kept."""
@@ -95,8 +107,9 @@ class LocalCase:
             LocalStep(tuple(step["lengths"]), step["evaluates"], tuple(step["evaluates_inside"]))
             for step in values["steps"]
         )
-        if isinstance(values["warmup"], list):
-            values["warmup"] = tuple(values["warmup"])
+        for name in ("warmup", "recompute"):
+            if isinstance(values[name], list):
+                values[name] = tuple(values[name])
         return cls(**values)
 
     def train_plan(self) -> Plan:
@@ -137,12 +150,20 @@ class LocalCase:
             phase=phase,
             split="train" if phase is Phase.TRAIN else "validation",
             step=step,
-            denominator=len(lengths),
+            denominator=self._denominator(lengths, phase=phase, step=step),
             microbatches=tuple(
                 Shape(len(rows), max((lengths[row] for row in rows), default=0))
                 for rows in self.rows_of(lengths, dp_rank)
             ),
         )
+
+    def _denominator(self, lengths: Sequence[int], *, phase: Phase, step: int) -> int:
+        """Return the rows, or the counted tokens of a token-level objective, of a global batch."""
+        if self.objective == "classification":
+            return len(lengths)
+        labels = batch_of(self, lengths, range(len(lengths)), phase=phase, step=step).labels
+        assert labels is not None
+        return int((labels != NOT_COUNTED).sum())
 
 
 def split(rows: range, parts: int) -> list[range]:
@@ -158,15 +179,24 @@ def batch_of(case: LocalCase, lengths: Sequence[int], rows: Sequence[int], *, ph
     ids_BL = torch.zeros(len(rows), width, dtype=torch.long)
     types_BL = torch.zeros_like(ids_BL)
     mask_BL = torch.zeros_like(ids_BL)
-    labels = []
+    chosen_BL = torch.zeros(len(rows), width, dtype=torch.bool)
+    classes = []
     for place, row in enumerate(rows):
         length = lengths[row]
         generator = torch.Generator().manual_seed(seed_of(case.seed, "row", phase.name, step, row) % (1 << 62))
         ids_BL[place, :length] = torch.randint(5, case.words, (length,), generator=generator)
         types_BL[place, length // 2 : length] = 1
         mask_BL[place, :length] = 1
-        labels.append(int(torch.randint(0, 2, (), generator=generator)))
-    return Microbatch(tuple(rows), ids_BL, types_BL, mask_BL, torch.tensor(labels))
+        classes.append(int(torch.randint(0, 2, (), generator=generator)))
+        chosen_BL[place, :length] = torch.rand(length, generator=generator) < _MASKED_SHARE
+    labels = torch.tensor(classes)
+    if case.objective == "causal_lm":
+        labels = torch.full_like(ids_BL, NOT_COUNTED)
+        labels[:, :-1] = ids_BL[:, 1:].masked_fill(mask_BL[:, 1:] == 0, NOT_COUNTED)
+    elif case.objective == "masked_lm":
+        labels = ids_BL.masked_fill(~chosen_BL, NOT_COUNTED)
+        ids_BL = ids_BL.masked_fill(chosen_BL, _MASK_TOKEN)
+    return Microbatch(tuple(rows), ids_BL, types_BL, mask_BL, labels)
 
 
 _OPS = {
@@ -181,6 +211,13 @@ _OPS = {
     PlanOp.REDUCE: Op.REDUCE,
     PlanOp.STEP: Op.STEP,
 }
+
+
+def layers_of(plan: Plan, *, num_layers: int) -> tuple[int, ...]:
+    """Return the layers of each stage of a model that is split evenly, larger stages first."""
+    return tuple(
+        part.num_layers for part in even_partition(num_layers=num_layers, num_stages=plan.placement.num_stages)
+    )
 
 
 def slices_of(plan: Plan, place: Place, *, num_layers: int) -> tuple[StageSlice, ...]:

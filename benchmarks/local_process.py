@@ -31,6 +31,7 @@ def run_case(case: LocalCase, *, worker: int, address: str, out: Path) -> dict[s
         store,
         place=place,
         pp_rank_by_stage=case.train_plan().placement.worker_by_stage,
+        shared_pairs=(),  # Gloo needs to know none
         job="local",
         attempt=1,
         host=HOST,

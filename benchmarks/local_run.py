@@ -7,20 +7,24 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.local_case import LocalCase, LocalStep, batch_of, commands_of, slices_of
+from benchmarks.local_case import LocalCase, LocalStep, batch_of, commands_of, layers_of, slices_of
 from benchmarks.local_live import LiveActivations
 from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Op, Phase, StepCommands, StepSetting
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
 from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.loss_scale import LossScaleSettings
 from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
+from stage_worker.engine.precision import ComputeType, Precision
 from stage_worker.engine.result import StepResult
 from stage_worker.engine.transport import Transport
+from stage_worker.executor_job import recompute_of
 from stage_worker.models.config import TaskNeeds, fit_to_task, new_config, pretrained_config
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.models.loading import load_model
 from stage_worker.models.microbatch import Microbatch
+from stage_worker.models.objective import Objective
 
 
 @dataclass(slots=True)
@@ -62,16 +66,22 @@ class LocalResult:
 def load_part(case: LocalCase, place: Place) -> LoadedModel:
     """Return the layers of one worker, all its stages."""
     needs = TaskNeeds(labels=("no", "yes"), num_labels=2, pad_token_id=0, vocabulary_size=case.words)
-    config = pretrained_config(Path(case.folder)) if case.folder is not None else new_config(case.model, needs)
+    objective = Objective(case.objective)
+    if case.folder is not None:
+        config = pretrained_config(Path(case.folder), objective)
+    else:
+        config = new_config(case.model, needs, objective)
     fit_to_task(config, needs, attention=case.attention)
     plan = case.train_plan()
     return load_model(
         config,
+        objective=objective,
         slices=slices_of(plan, place, num_layers=config.num_hidden_layers),
-        num_stages=plan.placement.num_stages,
+        layers_by_stage=layers_of(plan, num_layers=config.num_hidden_layers),
         folder=Path(case.folder) if case.folder is not None else None,
         seed=case.seed,
         device=torch.device("cpu"),
+        frozen_layers=case.frozen_layers,
     )
 
 
@@ -87,6 +97,15 @@ def optimizer_of(case: LocalCase) -> OptimizerSettings:
         ),
         weight_decay=case.weight_decay,
         max_grad_norm=case.max_grad_norm,
+    )
+
+
+def precision_of(case: LocalCase) -> Precision:
+    """Return the element types of a case."""
+    return Precision(
+        compute=ComputeType(case.precision),
+        fp32_boundaries=case.fp32_boundaries,
+        loss_scale=LossScaleSettings(**case.loss_scale) if case.loss_scale is not None else None,
     )
 
 
@@ -107,6 +126,10 @@ class LocalWorker:
             seed=case.seed,
             dp=case.dp,
             dp_rank=place.dp_rank,
+            worker=place.worker,
+            worker_by_stage=[place.replica[rank] for rank in case.train_plan().placement.worker_by_stage],
+            precision=precision_of(case),
+            recompute={stage: recompute_of(case.recompute, stage) for stage in model.stages},
             transport=transport,
             batches=self._rows,
             ledger=self._ledger,
@@ -190,8 +213,7 @@ class LocalWorker:
                 result.steps.append(done)
 
     def _record(self, what: str, step: int, result: LocalResult) -> None:
-        for stage in self._model.stages:
-            for name, parameter in self._model.parameters(stage).items():
-                value = parameter.grad if what == "gradient" else parameter
-                if value is not None:
-                    result.tensors[f"{what}/{step}/{name}"] = value.detach().clone()
+        for name, parameter in self._model.held.items():
+            value = parameter.grad if what == "gradient" else parameter
+            if value is not None:
+                result.tensors[f"{what}/{step}/{name}"] = value.detach().clone()

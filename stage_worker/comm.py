@@ -25,6 +25,7 @@ def join_transport(
     *,
     place: Place,
     pp_rank_by_stage: Sequence[int],
+    shared_pairs: Sequence[tuple[int, int]],
     job: str,
     attempt: int,
     host: str,
@@ -38,6 +39,7 @@ def join_transport(
         store: the attempt's.
         place: this worker's.
         pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
+        shared_pairs: places (from, to) in a pipeline between which sums of shared parameters go.
         job: with ``attempt``, keeps apart what other attempts left in a store.
         attempt: of the job.
         host: address of this machine that the others reach.
@@ -52,7 +54,14 @@ def join_transport(
     if name is TransportName.NCCL or (name is TransportName.AUTO and device.type == "cuda"):
         from stage_worker.comm_nccl import join_nccl  # noqa: PLC0415  only one of the two is needed
 
-        return join_nccl(own_store, place=place, pp_rank_by_stage=pp_rank_by_stage, device=device, limit=limit)
+        return join_nccl(
+            own_store,
+            place=place,
+            pp_rank_by_stage=pp_rank_by_stage,
+            shared_pairs=shared_pairs,
+            device=device,
+            limit=limit,
+        )
     from stage_worker.comm_gloo import join_gloo  # noqa: PLC0415
 
     return join_gloo(own_store, place=place, host=host, device=device, limit=limit)

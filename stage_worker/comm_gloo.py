@@ -15,12 +15,12 @@ from stage_worker.engine.transport import Message, PeerLostError, PendingTensor
 
 _CPU = torch.device("cpu")
 
-# Note [Tags]: Gloo's tags are 31 bits, so each part counts modulo its room: 32 steps, 4,096
+# Note [Tags]: Gloo's tags are 31 bits, so each part counts modulo its room: 16 steps, 4,096
 # boundaries, 4,096 microbatches. Where a step has more, tags repeat, and that does no harm:
 # messages of one tag match in the order they are sent, a plan is checked to issue what crosses one
 # ordered pair of workers and kind in the same order at both ends, and the trailer tells whether
 # that was right.
-_STEPS, _BOUNDARIES, _MICROBATCHES = 1 << 5, 1 << 12, 1 << 12
+_STEPS, _BOUNDARIES, _MICROBATCHES = 1 << 4, 1 << 12, 1 << 12
 
 
 class Group(Protocol):
@@ -47,7 +47,7 @@ def tag_of(message: Message) -> int:
     tag = message.step % _STEPS
     tag = tag * _BOUNDARIES + message.boundary % _BOUNDARIES
     tag = tag * _MICROBATCHES + message.microbatch % _MICROBATCHES
-    tag = tag * 2 + message.kind
+    tag = tag * 4 + message.kind
     return tag * 2 + (message.phase is Phase.EVALUATE)
 
 

@@ -25,15 +25,18 @@ Channel = tuple[int, int, TransferKind]
 """From worker, to worker, kind."""
 
 
-def channels(pp_rank_by_stage: Sequence[int], *, dp: int) -> tuple[Channel, ...]:
+def channels(
+    pp_rank_by_stage: Sequence[int], *, dp: int, shared_pairs: Sequence[tuple[int, int]] = ()
+) -> tuple[Channel, ...]:
     """Return the channels of all replicas in the order every worker creates them.
 
-    There is one for each ordered pair of workers and kind that any boundary uses, and
-    none where neighbouring stages are on one worker.
+    There is one for each ordered pair of workers and kind that any boundary or shared
+    parameter uses, and none where neighbouring stages are on one worker.
 
     Args:
         pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
         dp: replicas.
+        shared_pairs: places (from, to) between which sums of shared parameters go.
     """
     pp = max(pp_rank_by_stage) + 1
     found: dict[Channel, None] = {}  # a set would not keep the order
@@ -42,11 +45,19 @@ def channels(pp_rank_by_stage: Sequence[int], *, dp: int) -> tuple[Channel, ...]
             if below != above:
                 found[first + below, first + above, TransferKind.ACTIVATION] = None
                 found[first + above, first + below, TransferKind.GRADIENT] = None
+        for source, target in shared_pairs:
+            found[first + source, first + target, TransferKind.SHARED] = None
     return tuple(found)
 
 
 def join_nccl(
-    store: Store, *, place: Place, pp_rank_by_stage: Sequence[int], device: torch.device, limit: timedelta
+    store: Store,
+    *,
+    place: Place,
+    pp_rank_by_stage: Sequence[int],
+    shared_pairs: Sequence[tuple[int, int]],
+    device: torch.device,
+    limit: timedelta,
 ) -> "NcclTransport":
     """Connect to all other workers; blocks until all are here.
 
@@ -54,6 +65,7 @@ def join_nccl(
         store: of this attempt alone.
         place: this worker's.
         pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
+        shared_pairs: see ``channels``.
         device: where all tensors are.
         limit: of every wait.
 
@@ -71,7 +83,9 @@ def join_nccl(
             timeout=limit,
             device_id=device,
         )
-        return NcclTransport(dist, place=place, pp_rank_by_stage=pp_rank_by_stage, device=device)
+        return NcclTransport(
+            dist, place=place, pp_rank_by_stage=pp_rank_by_stage, shared_pairs=shared_pairs, device=device
+        )
     except (RuntimeError, ValueError) as error:
         raise RendezvousError(f"the {place.num_workers} workers did not all connect over NCCL: {error}") from error
 
@@ -83,19 +97,28 @@ class NcclTransport:
     one look at the device: before the vote of a step, and at its end.
     """
 
-    def __init__(self, dist: Any, *, place: Place, pp_rank_by_stage: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self,
+        dist: Any,
+        *,
+        place: Place,
+        pp_rank_by_stage: Sequence[int],
+        shared_pairs: Sequence[tuple[int, int]] = (),
+        device: torch.device,
+    ) -> None:
         """Create all groups; every worker does so at once.
 
         Args:
             dist: ``torch.distributed``, with its default group over all workers.
             place: this worker's.
             pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
+            shared_pairs: see ``channels``.
             device: where all tensors are.
         """
         self._dist = dist
         self._device = device
         self._channels: dict[Channel, Any] = {}
-        for source, target, kind in channels(pp_rank_by_stage, dp=place.dp):
+        for source, target, kind in channels(pp_rank_by_stage, dp=place.dp, shared_pairs=shared_pairs):
             group = dist.new_group([source, target], backend="nccl", device_id=device)
             if place.worker in (source, target):
                 self._channels[source, target, kind] = group
@@ -164,7 +187,7 @@ class NcclTransport:
         group = self._channels.get((source, target, message.kind))
         if group is None:
             raise PeerLostError(
-                f"no boundary leads from worker {source} to worker {target}, so {describe(message)} has no channel"
+                f"nothing leads from worker {source} to worker {target}, so {describe(message)} has no channel"
             )
         return group
 

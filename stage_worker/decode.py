@@ -81,11 +81,12 @@ def decode_microbatch(message: data_pb2.Microbatch, *, announced: Shape) -> Micr
     tensors: dict[str, torch.Tensor] = {}
     for column in message.columns:
         shape = tuple(column.shape)
-        expected = (announced.rows,) if column.name == "labels" else (announced.rows, announced.width)
-        if column.name not in _COLUMNS or column.data_type not in _DTYPES or shape != expected:
+        by_token = (announced.rows, announced.width)
+        expected = ((announced.rows,), by_token) if column.name == "labels" else (by_token,)
+        if column.name not in _COLUMNS or column.data_type not in _DTYPES or shape not in expected:
             raise DataError(
                 f"microbatch {message.microbatch} has a column {column.name!r} of type {column.data_type} and "
-                f"shape {shape}, announced was {expected}"
+                f"shape {shape}, announced was {by_token}"
             )
         flat = torch.frombuffer(bytearray(column.data), dtype=_DTYPES[column.data_type])
         tensors[column.name] = flat.reshape(shape)
@@ -112,6 +113,7 @@ def encode_report(
         loss_sums=result.loss_sums,
         grad_norm=result.grad_norm,
         learning_rate=result.learning_rate,
+        loss_scale=result.loss_scale,
         skipped=result.skipped,
         times=list(_time_shares(seconds, stages)),
         sent_bytes=result.sent_bytes,

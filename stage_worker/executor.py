@@ -29,8 +29,9 @@ def run_executor(config: ExecutorConfig) -> int:
     # Every communicator has a stream of its own, and a receive that waits on one must not hold up the
     # others. CUDA folds all streams into 8 queues where nobody asks for more; a worker of a V has 11.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    for model_type in SUPPORTED:
-        family_of(model_type)  # what takes seconds is done before the work comes
+    for model_type, objectives in SUPPORTED.items():
+        for objective in objectives:
+            family_of(model_type, objective)  # what takes seconds is done before the work comes
     work = json.loads(lifeline.work())
     _write_to(work["log"])
     logs.configure(service="executor")

@@ -1,7 +1,7 @@
 """What an executor needs to know of its job, read once from the assignment."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,12 @@ from takt.v1 import workers_pb2 as pb
 
 from stage_worker.comm_place import Place
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
+from stage_worker.engine.loss_scale import LossScaleSettings
 from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
+from stage_worker.engine.precision import ComputeType, Precision
+from stage_worker.engine.recompute import Recompute
 from stage_worker.models.config import TaskNeeds
+from stage_worker.models.objective import Objective
 from stage_worker.models.slices import StageSlice
 
 
@@ -24,8 +28,8 @@ class ExecutorJob:
     place: Place
     slices: tuple[StageSlice, ...]
     """Its stages, ascending."""
-    num_stages: int
-    """Of the whole model."""
+    layers_by_stage: tuple[int, ...]
+    """Layers of every stage of the whole model."""
     pp_rank_by_stage: tuple[int, ...]
     """Place in the pipeline of each stage's worker, stage 0 first."""
     folder: Path | None
@@ -34,7 +38,12 @@ class ExecutorJob:
     """Values of a config from scratch."""
     attention: str
     needs: TaskNeeds
+    objective: Objective
     optimizer: OptimizerSettings
+    precision: Precision
+    recompute: Mapping[int, Recompute]
+    """By own stage."""
+    frozen_layers: int | None
     seed: int
     data_service: str
     """host:port."""
@@ -65,7 +74,7 @@ def job_of(assignment: pb.Assignment) -> ExecutorJob:
             )
             for part in assignment.stages
         ),
-        num_stages=assignment.num_stages,
+        layers_by_stage=tuple(assignment.layers_by_stage),
         pp_rank_by_stage=tuple(assignment.pp_rank_by_stage),
         folder=Path(folder) if folder is not None else None,
         config=model["config"] or {},
@@ -76,6 +85,7 @@ def job_of(assignment: pb.Assignment) -> ExecutorJob:
             pad_token_id=assignment.pad_token_id,
             vocabulary_size=assignment.vocabulary_size,
         ),
+        objective=Objective(train["objective"]),
         optimizer=OptimizerSettings(
             name=OptimizerName(train["optimizer"]),
             learning_rate=LearningRate(
@@ -87,6 +97,35 @@ def job_of(assignment: pb.Assignment) -> ExecutorJob:
             weight_decay=train["weight_decay"],
             max_grad_norm=train["max_grad_norm"],
         ),
+        precision=_precision(train),
+        recompute={part.stage: recompute_of(train["recompute"], part.stage) for part in assignment.stages},
+        frozen_layers=train["frozen_layers"],
         seed=train["seed"],
         data_service=assignment.data_service,
     )
+
+
+def _precision(train: Mapping[str, Any]) -> Precision:
+    compute = ComputeType(train["precision"])
+    return Precision(
+        compute=compute,
+        fp32_boundaries=train["boundary_dtype"] == "fp32",
+        loss_scale=LossScaleSettings(**train["loss_scale"]) if compute is ComputeType.FP16 else None,
+    )
+
+
+def recompute_of(setting: str | int | Sequence[int], stage: int) -> Recompute:
+    """Return what one stage does again, as ``train.recompute`` says it."""
+    match setting:
+        case "none":
+            return Recompute()
+        case "full":
+            return Recompute(num_layers=None)
+        case "except_last":
+            return Recompute(num_layers=None, keeps_last=True)
+        case int():
+            return Recompute(num_layers=setting)
+        case str():
+            raise ValueError(f"train.recompute is {setting!r}")
+        case _:
+            return Recompute(num_layers=setting[stage])

@@ -19,13 +19,13 @@ from stage_worker.engine.commands import Command
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.failure import CommandFailed
 from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.shared import routes_of
 from stage_worker.engine.transport import PeerLostError, Transport
 from stage_worker.executor_config import ExecutorConfig
 from stage_worker.executor_job import ExecutorJob
 from stage_worker.executor_link import CoordinatorLink, CoordinatorLostError
 from stage_worker.executor_loop import CommandLoop
 from stage_worker.models.config import fit_to_task, new_config, pretrained_config
-from stage_worker.models.families import family_of
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.models.loading import load_model
 from stage_worker.record import RecordWriter
@@ -74,7 +74,7 @@ class ExecutorRun:
         with self._ledger.during(Activity.LOAD):
             store = self._open_store()
             model = self._load()
-            transport = self._join(store)
+            transport = self._join(store, model)
         batches = self._read_ahead(model)
         loop = CommandLoop(
             self._link,
@@ -102,18 +102,25 @@ class ExecutorRun:
 
     def _load(self) -> LoadedModel:
         job = self._job
-        config: Any = pretrained_config(job.folder) if job.folder is not None else new_config(job.config, job.needs)
+        config: Any = (
+            pretrained_config(job.folder, job.objective)
+            if job.folder is not None
+            else new_config(job.config, job.needs, job.objective)
+        )
         fit_to_task(config, job.needs, attention=job.attention)
         return load_model(
             config,
+            objective=job.objective,
             slices=job.slices,
-            num_stages=job.num_stages,
+            layers_by_stage=job.layers_by_stage,
             folder=job.folder,
             seed=job.seed,
             device=self._device,
+            frozen_layers=job.frozen_layers,
         )
 
-    def _join(self, own_store: Store | None) -> Transport:
+    def _join(self, own_store: Store | None, model: LoadedModel) -> Transport:
+        routes = routes_of(model, worker_by_stage=self._job.pp_rank_by_stage)
         address = self._link.rendezvous()
         try:
             store = own_store if own_store is not None else join_store(address, limit_seconds=_PEER_SECONDS)
@@ -122,6 +129,7 @@ class ExecutorRun:
                 store,
                 place=self._job.place,
                 pp_rank_by_stage=self._job.pp_rank_by_stage,
+                shared_pairs=tuple(dict.fromkeys(pair for route in routes for pair in route.pairs)),
                 job=self._job.job,
                 attempt=self._job.attempt,
                 host=self._config.advertise,
@@ -132,7 +140,7 @@ class ExecutorRun:
             raise PeerLostError(str(error)) from error
 
     def _read_ahead(self, model: LoadedModel) -> DataServiceSource:
-        family = family_of(model.config.model_type)
+        family = model.family
         columns = [family.columns(is_first=part.is_first, is_last=part.is_last) for part in self._job.slices]
         batches = DataServiceSource(
             channel(self._job.data_service),
@@ -157,6 +165,10 @@ class ExecutorRun:
             seed=self._job.seed,
             dp=self._job.place.dp,
             dp_rank=self._job.place.dp_rank,
+            worker=self._job.place.worker,
+            worker_by_stage=[self._job.place.replica[rank] for rank in self._job.pp_rank_by_stage],
+            precision=self._job.precision,
+            recompute=self._job.recompute,
             transport=transport,
             batches=batches,
             ledger=self._ledger,

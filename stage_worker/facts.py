@@ -15,6 +15,7 @@ from takt.v1 import workers_pb2 as pb
 
 from stage_worker.models.config import ModelConfigError, TaskNeeds, new_config, pretrained_config
 from stage_worker.models.families import UnsupportedModelError
+from stage_worker.models.objective import Objective
 from stage_worker.models.weights import WeightsError, WeightsFolder
 
 REFUSED_EXIT = 2
@@ -30,7 +31,7 @@ class SpecError(ValueError):
 def print_facts(spec: str) -> int:
     """Print the facts of the model of the resolved spec at a path (``-``: stdin); return the exit code."""
     try:
-        facts = model_facts(_model_section(spec))
+        facts = model_facts(*_sections(spec))
     except (SpecError, ModelConfigError, UnsupportedModelError, WeightsError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return REFUSED_EXIT
@@ -38,8 +39,8 @@ def print_facts(spec: str) -> int:
     return 0
 
 
-def model_facts(section: Mapping[str, Any]) -> pb.ModelFacts:
-    """Return the facts of the model section of a resolved spec.
+def model_facts(section: Mapping[str, Any], objective: Objective = Objective.CLASSIFICATION) -> pb.ModelFacts:
+    """Return the facts of the model section of a resolved spec, for what is to be learnt.
 
     Raises:
         ModelConfigError: there is no such folder, or no config that transformers takes.
@@ -48,18 +49,18 @@ def model_facts(section: Mapping[str, Any]) -> pb.ModelFacts:
     """
     folder = section.get("pretrained")
     if folder is None:
-        return _facts_of_new(section["config"])
+        return _facts_of_new(section["config"], objective)
     if not Path(folder).is_dir():
         raise ModelConfigError(f"model.pretrained: there is no folder {folder}; name a local Hugging Face model folder")
-    config = pretrained_config(Path(folder))
+    config = pretrained_config(Path(folder), objective)
     weights = WeightsFolder(Path(folder), base_prefix="")  # lists what there is, reads nothing
     return _facts(config, vocabulary_size=config.vocab_size, has_head=weights.has(_HEAD))
 
 
-def _facts_of_new(values: Mapping[str, Any]) -> pb.ModelFacts:
+def _facts_of_new(values: Mapping[str, Any], objective: Objective) -> pb.ModelFacts:
     # The data decide the vocabulary where the config names none; any size does for the other facts.
     needs = TaskNeeds(labels=(), num_labels=2, pad_token_id=0, vocabulary_size=2**31 - 1)
-    config = new_config(values, needs)
+    config = new_config(values, needs, objective)
     has_head = not values.keys().isdisjoint(("num_labels", "id2label"))
     return _facts(config, vocabulary_size=config.vocab_size if "vocab_size" in values else 0, has_head=has_head)
 
@@ -80,12 +81,13 @@ def _facts(config: Any, *, vocabulary_size: int, has_head: bool) -> pb.ModelFact
     )
 
 
-def _model_section(spec: str) -> Mapping[str, Any]:
+def _sections(spec: str) -> tuple[Mapping[str, Any], Objective]:
     try:
         text = sys.stdin.read() if spec == "-" else Path(spec).read_text(encoding="utf-8")
-        section = json.loads(text)["model"]
+        document = json.loads(text)
+        section, objective = document["model"], Objective(document["train"]["objective"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(f"the job spec {spec} cannot be read: {error!r}") from error
     if not isinstance(section, dict) or (section.get("pretrained") is None and section.get("config") is None):
         raise SpecError("the job spec names neither model.pretrained nor model.config")
-    return section
+    return section, objective

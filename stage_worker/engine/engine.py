@@ -1,6 +1,6 @@
 """The engine: obeys the commands of a step, one at a time and in order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -10,15 +10,20 @@ from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.exchange import Exchange
 from stage_worker.engine.failure import CommandFailed, CommandOrderError
 from stage_worker.engine.ledger import Activity, Ledger
-from stage_worker.engine.norm import Norm, clip
+from stage_worker.engine.loss import row_outputs
 from stage_worker.engine.open_step import OpenStep
-from stage_worker.engine.optimizer import Optimizer, OptimizerSettings, decayed_names
-from stage_worker.engine.replicas import add_over_replicas
+from stage_worker.engine.optimizer import OptimizerSettings
+from stage_worker.engine.precision import FP32, Precision
+from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.result import StepResult
+from stage_worker.engine.shared import SharedSums, routes_of
 from stage_worker.engine.stage import Stage
 from stage_worker.engine.transport import TransferKind, Transport
+from stage_worker.engine.update import Update
+from stage_worker.engine.weights import Weights
 from stage_worker.models.family import Inputs
 from stage_worker.models.loaded import LoadedModel
+from stage_worker.models.microbatch import Microbatch
 
 OnCommand = Callable[[Command, int], None]
 """Told of each command that was done, and its sequence number."""
@@ -38,9 +43,13 @@ class Engine:
         seed: int,
         dp: int,
         dp_rank: int,
+        worker: int,
+        worker_by_stage: Sequence[int],
         transport: Transport,
         batches: BatchSource,
         ledger: Ledger,
+        precision: Precision = FP32,
+        recompute: Mapping[int, Recompute] | None = None,
         on_command: OnCommand | None = None,
     ) -> None:
         """Take over the worker's part of a model, in fp32.
@@ -51,25 +60,45 @@ class Engine:
             seed: of the job, for dropout.
             dp: replicas.
             dp_rank: this one.
+            worker: this one.
+            worker_by_stage: the workers of this replica that hold each stage, stage 0 first.
             transport: joined with all workers of the attempt.
             batches: where rows come from.
             ledger: told of every activity.
+            precision: what layers compute in, and what travels.
+            recompute: what is done again, by own stage; a stage that is not named keeps all.
             on_command: told of every command that was done.
         """
         self._model = model
-        self._dp = dp
         self._transport = transport
         self._batches = batches
         self._ledger = ledger
         self._on_command = on_command
+        self._precision = precision
         self._has_dropout = model.has_dropout
+        weights = Weights(model, dtype=precision.compute.dtype)
+        self._update = Update(
+            model,
+            weights,
+            shared=SharedSums(weights, routes_of(model, worker_by_stage=worker_by_stage), transport, worker=worker),
+            optimizer=optimizer,
+            loss_scale=precision.loss_scale,
+            dp=dp,
+            transport=transport,
+            ledger=ledger,
+        )
         seeds = DropoutSeeds(seed=seed, dp_rank=dp_rank, device=model.device) if self._has_dropout else None
-        self._stages = {stage: Stage(model, stage=stage, seeds=seeds) for stage in model.stages}
-        self._by_stage = {stage: model.parameters(stage) for stage in model.stages}
-        self._parameters = {name: p for by_name in self._by_stage.values() for name, p in by_name.items()}
-        self._optimizer = Optimizer(self._parameters, decayed=decayed_names(model.model), settings=optimizer)
-        self._max_grad_norm = optimizer.max_grad_norm
-        self._norm = Norm(model.parameter_names, num_stages=model.num_stages)
+        self._stages = {
+            stage: Stage(
+                model,
+                weights,
+                stage=stage,
+                seeds=seeds,
+                prepare=self._prepare,
+                recompute=(recompute or {}).get(stage, Recompute()),
+            )
+            for stage in model.stages
+        }
         self._open: dict[Phase, OpenStep] = {}
 
     @property
@@ -85,11 +114,11 @@ class Engine:
     @property
     def updates_applied(self) -> int:
         """Optimizer updates so far; every worker has the same number."""
-        return self._optimizer.updates_applied
+        return self._update.updates_applied
 
     def optimizer_state(self, stage: int) -> dict[str, torch.Tensor]:
         """Return the optimizer's tensors of one own stage, such as ``NAME.exp_avg``; see also ``LoadedModel.state``."""
-        return self._optimizer.state(frozenset(self._by_stage[stage]))
+        return self._update.optimizer_state(stage)
 
     def run(self, commands: StepCommands) -> StepResult | None:
         """Obey ``commands`` in order; return the step's result where they end it.
@@ -119,7 +148,7 @@ class Engine:
         if step is None:
             hidden_size = self._model.config.hidden_size
             exchange = Exchange(
-                self._transport, setting, stages=self._stages, hidden_size=hidden_size, dtype=torch.float32
+                self._transport, setting, stages=self._stages, hidden_size=hidden_size, precision=self._precision
             )
             holds_last_stage = any(stage.is_last for stage in self._stages.values())
             step = OpenStep(setting=setting, exchange=exchange, holds_last_stage=holds_last_stage)
@@ -149,9 +178,9 @@ class Engine:
             case Op.RECV_ACTIVATION | Op.RECV_GRADIENT:
                 step.exchange.receive(command)
             case Op.REDUCE:
-                self._reduce()
+                self._update.add_up(step)
             case Op.STEP:
-                self._update(step)
+                self._update.apply(step)
             case Op.SAVE | Op.STOP:
                 raise CommandOrderError(f"{command.op.name} is the executor's to obey")
 
@@ -167,7 +196,13 @@ class Engine:
         with self._ledger.during(Activity.FORWARD, stage=command.stage):
             if step.setting.phase is Phase.TRAIN:
                 self._set_training(self._has_dropout)
-                output = stage.forward(inputs, h_BLD, step=step.setting.step, microbatch=microbatch)
+                output = stage.forward(
+                    inputs,
+                    h_BLD,
+                    step=step.setting.step,
+                    microbatch=microbatch,
+                    is_last_microbatch=microbatch == len(step.setting.microbatches) - 1,
+                )
                 step.peak_in_flight = max(step.peak_in_flight, self.in_flight)
             else:
                 self._set_training(False)
@@ -177,15 +212,16 @@ class Engine:
         elif step.setting.phase is Phase.TRAIN:
             step.losses[microbatch] = output
         else:
-            step.add_outputs(inputs.batch, output, microbatch=microbatch)
+            step.outputs[microbatch] = row_outputs(output, inputs.batch)
 
     def _backward(self, command: Command, step: OpenStep) -> None:
         stage, microbatch = self._stages[command.stage], command.microbatch
         if stage.is_last:
-            gradient = torch.tensor(1.0 / step.setting.denominator, device=self._model.device)
+            gradient = torch.tensor(self._update.loss_factor / step.setting.denominator, device=self._model.device)
         else:
             with self._ledger.during(Activity.WAIT_GRADIENT):
                 gradient = step.exchange.take(kind=TransferKind.GRADIENT, boundary=command.stage, microbatch=microbatch)
+        self._set_training(self._has_dropout)  # a forward that is done again is one of training
         if command.op is Op.BACKWARD:
             with self._ledger.during(Activity.BACKWARD, stage=command.stage):
                 input_gradient = stage.backward(gradient, microbatch=microbatch)
@@ -196,27 +232,6 @@ class Engine:
             step.exchange.put(
                 input_gradient, kind=TransferKind.GRADIENT, boundary=command.stage - 1, microbatch=microbatch
             )
-
-    def _reduce(self) -> None:
-        if self._dp > 1:
-            with self._ledger.during(Activity.REDUCE):
-                add_over_replicas(self._parameters, self._transport.add_over_replicas)
-
-    def _update(self, step: OpenStep) -> None:
-        with self._ledger.during(Activity.STEP):
-            gradients = {
-                stage: {name: p.grad for name, p in by_name.items() if p.grad is not None}
-                for stage, by_name in self._by_stage.items()
-            }
-            step.grad_norm = self._norm.vote(gradients, step.loss_sums(), self._add_over_stages, step=step.setting.step)
-            for by_name in gradients.values():
-                clip(by_name, norm=step.grad_norm, max_norm=self._max_grad_norm)
-            step.learning_rate = self._optimizer.learning_rate
-            self._optimizer.apply()
-
-    def _add_over_stages(self, vector: torch.Tensor) -> torch.Tensor:
-        with self._ledger.during(Activity.REDUCE):
-            return self._transport.add_over_stages(vector)
 
     def _end(self, step: OpenStep, *, last_seq: int) -> StepResult:
         with self._ledger.during(Activity.WAIT_SEND):
@@ -236,10 +251,14 @@ class Engine:
         if found != (shape.rows, shape.width):
             raise DataError(f"microbatch {microbatch} has shape {found}, announced was {(shape.rows, shape.width)}")
         with self._ledger.during(Activity.FORWARD, stage=command.stage):
-            # Made on the CPU: on a GPU the library's look at the mask would wait for the device.
-            mask = self._model.family.mask(self._model.config, batch.attention_mask_BL)
-            device = self._model.device
-            return Inputs(batch.to(device), mask.to(device) if mask is not None else None)
+            return self._prepare(batch)
+
+    def _prepare(self, batch: Microbatch) -> Inputs:
+        model = self._model
+        # Made on the CPU: on a GPU the library's look at the mask would wait for the device.
+        context = model.family.context(model.config, batch.attention_mask_BL, self._precision.compute.dtype)
+        moved = {name: value.to(model.device) if value is not None else None for name, value in context.items()}
+        return Inputs(batch.to(model.device), moved)
 
     def _set_training(self, training: bool) -> None:
         if self._model.model.training is not training:

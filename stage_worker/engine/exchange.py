@@ -7,6 +7,7 @@ import torch
 
 from stage_worker.engine.commands import Command, Op, StepSetting
 from stage_worker.engine.failure import CommandOrderError
+from stage_worker.engine.precision import Precision
 from stage_worker.engine.transport import Message, PendingTensor, TransferKind, Transport
 
 _KINDS = {
@@ -33,14 +34,15 @@ class Exchange:
         *,
         stages: Collection[int],
         hidden_size: int,
-        dtype: torch.dtype,
+        precision: Precision,
     ) -> None:
         """Serve one step of the worker's ``stages``; every tensor has shape (rows, width, ``hidden_size``)."""
         self._transport = transport
         self._setting = setting
         self._local = frozenset(stage for stage in stages if stage + 1 in stages)
         self._hidden_size = hidden_size
-        self._dtype = dtype
+        self._dtype = precision.boundary_dtype
+        self._compute_dtype = precision.compute.dtype
         self._arrivals: dict[Key, PendingTensor] = {}
         self._departures: dict[Key, torch.Tensor] = {}
         self.sent_bytes = 0
@@ -69,7 +71,7 @@ class Exchange:
             raise CommandOrderError(
                 f"no receive was posted for the {kind.name.lower()} of microbatch {microbatch} at boundary {boundary}"
             )
-        return pending.wait()
+        return pending.wait().to(self._compute_dtype)
 
     def send(self, command: Command) -> None:
         """Start to send what a send command names.
@@ -83,7 +85,7 @@ class Exchange:
             raise CommandOrderError(
                 f"there is no {message.kind.name.lower()} of microbatch {message.microbatch} to send"
             )
-        self._transport.send(tensor, message, to_worker=command.peer)
+        self._transport.send(tensor.to(self._dtype), message, to_worker=command.peer)
         self.sent_bytes += self._bytes(message)
 
     def receive(self, command: Command) -> None:

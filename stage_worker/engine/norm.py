@@ -6,7 +6,7 @@ A slot is non-zero on one worker only, so the sum is exact and no layout changes
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -42,17 +42,16 @@ class Norm:
         add_over_stages: AddOverStages,
         *,
         step: int,
-    ) -> float:
+    ) -> float | NonFiniteError:
         """Return the global norm before clipping, the same number on all workers.
 
+        Where any loss or gradient is not finite all workers get the same error instead, and decide what it means.
+
         Args:
-            gradients: by own stage and parameter name.
+            gradients: by own stage and parameter name; of a parameter that several stages use, on one of them.
             losses: sum of each microbatch; empty but on the last stage's worker.
             add_over_stages: adds a vector over the workers of this replica.
             step: for the error's text.
-
-        Raises:
-            NonFiniteError: on every worker, where any loss or gradient is not finite.
         """
         first_flag = len(self._names)
         vector = torch.zeros(first_flag + self._num_stages + 1, dtype=torch.float64)
@@ -68,7 +67,7 @@ class Norm:
         total = add_over_stages(vector).tolist()
         if total[-1]:
             microbatch = int(total[-1]) - 1
-            raise NonFiniteError(
+            return NonFiniteError(
                 f"the loss of microbatch {microbatch} in step {step} is not finite",
                 stage=self._num_stages - 1,
                 microbatch=microbatch,
@@ -77,15 +76,15 @@ class Norm:
         if any(flags):
             name = next(name for name, square in zip(self._names, squared, strict=True) if not math.isfinite(square))
             stage = flags.index(1.0)
-            raise NonFiniteError(
+            return NonFiniteError(
                 f"the gradient of {name} on stage {stage} in step {step} is not finite", stage=stage, microbatch=None
             )
         return math.sqrt(math.fsum(squared))
 
 
-def clip(gradients: Mapping[str, torch.Tensor], *, norm: float, max_norm: float) -> None:
+def clip(gradients: Iterable[torch.Tensor], *, norm: float, max_norm: float) -> None:
     """Scale the gradients in place so that the global norm is at most ``max_norm``; 0 leaves them as they are."""
     if max_norm > 0 and norm > max_norm:
         coefficient = max_norm / norm
-        for gradient in gradients.values():
+        for gradient in gradients:
             gradient.mul_(coefficient)

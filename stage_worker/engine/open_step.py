@@ -7,7 +7,6 @@ import torch
 from stage_worker.engine.commands import StepSetting
 from stage_worker.engine.exchange import Exchange
 from stage_worker.engine.result import RowOutput, StepResult
-from stage_worker.models.microbatch import Microbatch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,18 +18,14 @@ class OpenStep:
     holds_last_stage: bool
     """Whether losses and outputs are made here."""
     losses: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Sum of the losses by microbatch, still on the device."""
+    """Sum of the losses by microbatch, not scaled, still on the device."""
     outputs: dict[int, tuple[RowOutput, ...]] = field(default_factory=dict)
     """Rows of an evaluation by microbatch."""
     peak_in_flight: int = 0
     grad_norm: float | None = None
     learning_rate: float = 0.0
-
-    def add_outputs(self, batch: Microbatch, logits_BC: torch.Tensor, *, microbatch: int) -> None:
-        """Keep what an evaluation made of one microbatch's rows."""
-        assert batch.labels_B is not None, "the last stage reads labels"
-        rows = zip(batch.row_ids, logits_BC.tolist(), batch.labels_B.tolist(), strict=True)
-        self.outputs[microbatch] = tuple(RowOutput(row, tuple(outputs), float(label)) for row, outputs, label in rows)
+    loss_scale: float | None = None
+    skipped: bool = False
 
     def loss_sums(self) -> tuple[float, ...]:
         """Return the sum of each microbatch's losses, 0 where it has no rows; nothing on other workers."""
@@ -48,6 +43,8 @@ class OpenStep:
             loss_sums=self.loss_sums(),
             grad_norm=self.grad_norm,
             learning_rate=self.learning_rate,
+            loss_scale=self.loss_scale,
+            skipped=self.skipped,
             peak_in_flight=self.peak_in_flight,
             sent_bytes=self.exchange.sent_bytes,
             received_bytes=self.exchange.received_bytes,

@@ -82,19 +82,13 @@ class Optimizer:
         return self._rate.at(self.updates_applied)
 
     def apply(self) -> None:
-        """Update the parameters by their gradients, drop these, count the update."""
+        """Update the parameters by their gradients, count the update."""
         rate = self.learning_rate
         if self._torch is not None:
             for group in self._torch.param_groups:
                 group["lr"] = rate
             self._torch.step()
-        self.clear()
         self.updates_applied += 1
-
-    def clear(self) -> None:
-        """Drop the gradients."""
-        for parameter in self._parameters.values():
-            parameter.grad = None
 
     def state(self, names: frozenset[str]) -> dict[str, torch.Tensor]:
         """Return the state of the named parameters, such as ``NAME.exp_avg``; empty before the first update."""

@@ -11,8 +11,9 @@ class RowOutput:
 
     row_id: int
     outputs: tuple[float, ...]
-    """One number a class."""
+    """One number a class; of a token-level objective one: the sum of its counted tokens' losses."""
     label: float
+    """Of a token-level objective the number of its counted tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,13 @@ class StepResult:
     last_seq: int
     """Sequence number of the last command that was done."""
     loss_sums: tuple[float, ...] = ()
-    """Sum of the losses of each microbatch's rows, ascending, 0 where it has none; on the last stage's worker only."""
+    """Sum of each microbatch's losses, ascending, 0 where it has no rows; on the last stage's worker only."""
     grad_norm: float | None = None
     """Global norm before clipping; None in an evaluation and where the step was skipped."""
     learning_rate: float = 0.0
     """What the update used; 0 in an evaluation."""
+    loss_scale: float | None = None
+    """What the loss was multiplied by before its backward; fp16 only."""
     skipped: bool = False
     """Whether the vote kept the weights as they were."""
     peak_in_flight: int = 0

@@ -1,19 +1,27 @@
 """One stage: its blocks, and the microbatches that are between their forward and the end of their backward.
 
-B rows, L positions, D hidden, C classes.
+B rows, L positions, D hidden.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils.checkpoint import checkpoint
 
 from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.failure import CommandOrderError
+from stage_worker.engine.loss import loss_sum
+from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.split_backward import SplitBackward, WeightQueue, add_weight_gradients
+from stage_worker.engine.weights import Weights
 from stage_worker.models.family import Inputs
 from stage_worker.models.loaded import LoadedModel
+from stage_worker.models.microbatch import Microbatch
+
+Prepare = Callable[[Microbatch], Inputs]
+"""Makes of rows on the CPU what the layers take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +30,60 @@ class _Flight:
 
     input_BLD: torch.Tensor | None
     """Leaf that collects the input's gradient; None on the first stage."""
-    output: GradientEdge
-    """Where the backward begins. Not the output itself: nothing here needs its values again."""
+    output: GradientEdge | None
+    """Where the backward begins; None where nothing is trained before it.
+
+    Not the output itself: nothing here needs its values again.
+    """
     weights: WeightQueue
     """What its backward leaves for later; stays empty on a stage that does not split."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One microbatch on its way through the blocks."""
+
+    step: int
+    microbatch: int
+    seeds: DropoutSeeds | None
 
 
 class Stage:
     """Runs the blocks of one stage on one microbatch at a time, in any order of microbatches."""
 
-    def __init__(self, model: LoadedModel, *, stage: int, seeds: DropoutSeeds | None) -> None:
-        """Take the blocks of ``stage``; ``seeds`` is None where the model has no dropout."""
+    def __init__(
+        self,
+        model: LoadedModel,
+        weights: Weights,
+        *,
+        stage: int,
+        seeds: DropoutSeeds | None,
+        prepare: Prepare,
+        recompute: Recompute,
+    ) -> None:
+        """Take the blocks of ``stage``.
+
+        Args:
+            model: holds it.
+            weights: of all of the model's blocks that are here.
+            stage: global index.
+            seeds: None where the model has no dropout.
+            prepare: called again where a forward is done again.
+            recompute: what is done again.
+        """
         own = model.stages[stage]
         self.is_first = own.slice.is_first
         self.is_last = own.slice.is_last
         self._stage = stage
         self._model = model.model
-        self._blocks = own.blocks
+        self._blocks = tuple(own.blocks.items())
+        self._weights = weights
         self._seeds = seeds
+        self._prepare = prepare
+        self._num_parts = len(self._blocks) + self.is_last
+        """Parts of a forward in training: the blocks, then the loss."""
+        self._recompute = recompute
+        self._num_recomputed = self._count_recomputed(own.slice.num_layers)
         self._flights: dict[int, _Flight] = {}
         self._waiting: dict[int, WeightQueue] = {}
         self._splits = own.slice.splits_backward
@@ -48,13 +92,21 @@ class Stage:
             for _, module in model.modules(stage):
                 self._split.bind(module)
 
+    def _count_recomputed(self, num_layers: int) -> int:
+        wanted = self._recompute.num_layers
+        if wanted is None:
+            return self._num_parts
+        return min(wanted, num_layers) + self.is_first if wanted else 0
+
     @property
     def in_flight(self) -> int:
         """Microbatches whose forward is done and whose backward, both halves of it, is not."""
         return len(self._flights) + len(self._waiting)
 
-    def forward(self, inputs: Inputs, h_BLD: torch.Tensor | None, *, step: int, microbatch: int) -> torch.Tensor:
-        """Return the hidden state to send on, or on the last stage the sum of the rows' losses; keep the graph.
+    def forward(
+        self, inputs: Inputs, h_BLD: torch.Tensor | None, *, step: int, microbatch: int, is_last_microbatch: bool
+    ) -> torch.Tensor:
+        """Return the hidden state to send on, or on the last stage the sum of the losses; keep the graph.
 
         Raises:
             CommandOrderError: the microbatch is in flight already.
@@ -63,11 +115,16 @@ class Stage:
             raise CommandOrderError(f"microbatch {microbatch} is in flight on stage {self._stage} already")
         leaf_BLD = h_BLD.requires_grad_() if h_BLD is not None else None
         weights: WeightQueue = []
+        going = _Pass(step, microbatch, self._seeds)
+        kept_from = 0 if is_last_microbatch and self._recompute.keeps_last else self._num_recomputed
         with self._split.into(weights):
-            output = self._call(inputs, leaf_BLD, step=step, microbatch=microbatch, seeds=self._seeds)
-        if self.is_last:
-            output = loss_sum(output, inputs.batch.labels_B)
-        self._flights[microbatch] = _Flight(leaf_BLD, get_gradient_edge(output), weights)
+            hidden = leaf_BLD
+            if kept_from:
+                call = self._repeatable(inputs, going, stop=kept_from)
+                hidden = checkpoint(call, hidden, use_reentrant=False, preserve_rng_state=False)
+            output = self._run(hidden, inputs, going, start=kept_from, stop=self._num_parts)
+        edge = get_gradient_edge(output) if output.requires_grad else None
+        self._flights[microbatch] = _Flight(leaf_BLD, edge, weights)
         return output.detach()
 
     def backward(self, gradient: torch.Tensor, *, microbatch: int) -> torch.Tensor | None:
@@ -82,6 +139,7 @@ class Stage:
         """
         input_gradient, weights = self._go_back(gradient, microbatch)
         add_weight_gradients(weights)
+        self._weights.fold(self._stage)
         return input_gradient
 
     def input_gradient(self, gradient: torch.Tensor, *, microbatch: int) -> torch.Tensor | None:
@@ -95,6 +153,7 @@ class Stage:
         if not self._splits:
             raise CommandOrderError(f"stage {self._stage} was not told to split its backward; send it BACKWARD")
         input_gradient, self._waiting[microbatch] = self._go_back(gradient, microbatch)
+        self._weights.fold(self._stage)
         return input_gradient
 
     def weight_gradient(self, *, microbatch: int) -> None:
@@ -111,6 +170,7 @@ class Stage:
         if weights is None:
             raise CommandOrderError(f"microbatch {microbatch} is not in flight on stage {self._stage}")
         add_weight_gradients(weights)
+        self._weights.fold(self._stage)
 
     def _go_back(self, gradient: torch.Tensor, microbatch: int) -> tuple[torch.Tensor | None, WeightQueue]:
         if microbatch in self._waiting:
@@ -120,34 +180,34 @@ class Stage:
         flight = self._flights.pop(microbatch, None)
         if flight is None:
             raise CommandOrderError(f"microbatch {microbatch} is not in flight on stage {self._stage}")
-        with self._split.into(flight.weights):
-            torch.autograd.backward(flight.output, gradient)
+        if flight.output is not None:
+            with self._split.into(flight.weights):
+                torch.autograd.backward(flight.output, gradient)
         return flight.input_BLD.grad if flight.input_BLD is not None else None, flight.weights
 
     @torch.no_grad()
     def infer(self, inputs: Inputs, h_BLD: torch.Tensor | None) -> torch.Tensor:
         """Return the hidden state to send on, or on the last stage the logits; keep nothing."""
-        return self._call(inputs, h_BLD, step=0, microbatch=0, seeds=None)
+        return self._run(h_BLD, inputs, _Pass(0, 0, None), start=0, stop=len(self._blocks))
 
-    def _call(
-        self,
-        inputs: Inputs,
-        h_BLD: torch.Tensor | None,
-        *,
-        step: int,
-        microbatch: int,
-        seeds: DropoutSeeds | None,
-    ) -> torch.Tensor:
-        hidden = h_BLD
-        for block in self._blocks:
-            if seeds is not None:
-                seeds.set(step=step, microbatch=microbatch, module=block.name)
+    def _repeatable(self, inputs: Inputs, going: _Pass, *, stop: int) -> Callable[[torch.Tensor | None], torch.Tensor]:
+        """Return the first parts of a forward as a call that may be made again, and keeps the rows alone for that."""
+        batch, prepared = inputs.batch, [inputs]
+
+        def call(hidden: torch.Tensor | None) -> torch.Tensor:
+            current = prepared.pop() if prepared else self._prepare(batch)
+            return self._run(hidden, current, going, start=0, stop=stop)
+
+        return call
+
+    def _run(self, hidden: torch.Tensor | None, inputs: Inputs, going: _Pass, *, start: int, stop: int) -> torch.Tensor:
+        for index, block in self._blocks[start:stop]:
+            if going.seeds is not None:
+                going.seeds.set(step=going.step, microbatch=going.microbatch, module=block.name)
+            self._weights.bind(index)
             hidden = block.call(self._model, hidden, inputs)
         assert hidden is not None, f"stage {self._stage} has no block"
+        if start <= len(self._blocks) < stop:
+            assert inputs.batch.labels is not None, "the last stage reads labels"
+            hidden = loss_sum(hidden, inputs.batch.labels)
         return hidden
-
-
-def loss_sum(logits_BC: torch.Tensor, labels_B: torch.Tensor | None) -> torch.Tensor:
-    """Return the sum of the rows' cross entropies in fp32; it is divided once, by the global count, as it goes back."""
-    assert labels_B is not None, "the last stage reads labels"
-    return F.cross_entropy(logits_BC.float(), labels_B, reduction="sum")

@@ -10,10 +10,11 @@ from stage_worker.engine.commands import Phase
 
 
 class TransferKind(enum.IntEnum):
-    """What a transfer carries between two neighbouring stages."""
+    """What a transfer carries: between two neighbouring stages, or between two holders of one parameter."""
 
     ACTIVATION = 0
     GRADIENT = 1
+    SHARED = 2
 
 
 class PeerLostError(RuntimeError):
@@ -29,7 +30,8 @@ class Message:
     """What a command announces about one transfer; both ends must agree on all of it.
 
     ``boundary`` is the stage below the cut: stage ``boundary`` sends activations to
-    stage ``boundary + 1`` and receives gradients from it.
+    stage ``boundary + 1`` and receives gradients from it. Of a shared parameter's sum it is
+    the leg of its way, and ``microbatch`` the number of the parameter; see ``engine.shared``.
     """
 
     phase: Phase

@@ -1,4 +1,4 @@
-"""BERT for sequence classification.
+"""BERT: sequence classification, masked language model.
 
 B rows, L positions, D hidden, C classes.
 """
@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
-from transformers.masking_utils import create_bidirectional_mask
 
-from stage_worker.models.family import Block, BlockCall, Family, Inputs
+from stage_worker.models.family import Block, BlockCall, Context, Family, Inputs
+from stage_worker.models.masks import bidirectional_mask
+from stage_worker.models.objective import Objective
 
 
 def _embed(model: Any, h_BLD: torch.Tensor | None, inputs: Inputs) -> torch.Tensor:
@@ -22,7 +23,7 @@ def _embed(model: Any, h_BLD: torch.Tensor | None, inputs: Inputs) -> torch.Tens
 
 def _layer(index: int) -> BlockCall:
     def call(model: Any, h_BLD: torch.Tensor | None, inputs: Inputs) -> torch.Tensor:
-        out_BLD: torch.Tensor = model.bert.encoder.layer[index](h_BLD, inputs.mask)
+        out_BLD: torch.Tensor = model.bert.encoder.layer[index](h_BLD, inputs.context["mask"])
         return out_BLD
 
     return call
@@ -43,13 +44,8 @@ def _blocks(config: BertConfig) -> tuple[Block, ...]:
     )
 
 
-def _mask(config: BertConfig, attention_mask_BL: torch.Tensor) -> torch.Tensor | None:
-    # The mask depends on rows, width and type of the hidden state only, so an empty one does.
-    empty = torch.empty(*attention_mask_BL.shape, 0, dtype=torch.float32)
-    mask: torch.Tensor | None = create_bidirectional_mask(
-        config=config, inputs_embeds=empty, attention_mask=attention_mask_BL
-    )
-    return mask
+def _context(config: BertConfig, attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> Context:
+    return {"mask": bidirectional_mask(config, attention_mask_BL, dtype)}
 
 
 def _buffers(config: BertConfig) -> Mapping[str, torch.Tensor]:
@@ -65,13 +61,14 @@ def _build(config: BertConfig) -> nn.Module:
     return model
 
 
-BERT = Family(
+CLASSIFICATION = Family(
     model_type="bert",
+    objective=Objective.CLASSIFICATION,
     build=_build,
     base_prefix="bert",
     new_in_a_task=("bert.pooler", "classifier"),
     blocks=_blocks,
-    mask=_mask,
+    context=_context,
     buffers=_buffers,
     first_columns=frozenset({"input_ids", "token_type_ids"}),
     last_columns=frozenset({"labels"}),

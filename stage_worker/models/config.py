@@ -11,6 +11,7 @@ from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.activations import ACT2FN
 
 from stage_worker.models.families import UnsupportedModelError, check_supported
+from stage_worker.models.objective import Objective
 
 _SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -38,13 +39,14 @@ class TaskNeeds:
     """What the data asks of a model."""
 
     labels: Sequence[str]
-    """Names in the order of their ids; empty for a regression task."""
+    """Names in the order of their ids; empty for a regression task and for a token-level objective."""
     num_labels: int
+    """Outputs of a classification head; 0 for a token-level objective."""
     pad_token_id: int
     vocabulary_size: int
 
 
-def pretrained_config(folder: Path) -> Any:
+def pretrained_config(folder: Path, objective: Objective = Objective.CLASSIFICATION) -> Any:
     """Return the config of a local model folder.
 
     Raises:
@@ -57,12 +59,12 @@ def pretrained_config(folder: Path) -> Any:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the library validates with types of its own
         raise ModelConfigError(f"model.pretrained: the config of {folder} cannot be read: {error}") from error
-    check_supported(config.model_type)
+    check_supported(config.model_type, objective)
     _check(config, "model.pretrained")
     return config
 
 
-def new_config(values: Mapping[str, Any], needs: TaskNeeds) -> Any:
+def new_config(values: Mapping[str, Any], needs: TaskNeeds, objective: Objective = Objective.CLASSIFICATION) -> Any:
     """Return the config of a model from scratch; vocabulary and pad id are the data's where ``values`` names none.
 
     Raises:
@@ -73,7 +75,7 @@ def new_config(values: Mapping[str, Any], needs: TaskNeeds) -> Any:
     model_type = given.pop("model_type", None)
     if not isinstance(model_type, str):
         raise ModelConfigError("model.config has no model_type, for instance bert")
-    check_supported(model_type)
+    check_supported(model_type, objective)
     _check_keys(model_type, given)
     given.setdefault("vocab_size", needs.vocabulary_size)
     given.setdefault("pad_token_id", needs.pad_token_id)
@@ -96,7 +98,7 @@ def fit_to_task(config: Any, needs: TaskNeeds, *, attention: str) -> None:
     if needs.labels:
         config.id2label = dict(enumerate(needs.labels))
         config.label2id = {label: index for index, label in enumerate(needs.labels)}
-    else:
+    elif needs.num_labels:
         config.num_labels = needs.num_labels
     config._attn_implementation = attention
     config.dtype = torch.float32

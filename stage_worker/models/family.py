@@ -8,18 +8,18 @@ import torch
 from torch import nn
 
 from stage_worker.models.microbatch import Microbatch
+from stage_worker.models.objective import Objective
+
+Context = Mapping[str, torch.Tensor | None]
+"""What the layers take beside the hidden state, by name, such as ``mask``; a mask is None where no position pads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """One microbatch on the device of a stage, with the mask in the form that the layers take.
-
-    B rows, L positions.
-    """
+    """One microbatch on the device of a stage, with what its layers take beside the hidden state."""
 
     batch: Microbatch
-    mask: torch.Tensor | None
-    """None where no position pads."""
+    context: Context
 
 
 BlockCall = Callable[[Any, torch.Tensor | None, Inputs], torch.Tensor]
@@ -31,20 +31,22 @@ class Block:
     """The smallest piece of a model that a stage can hold."""
 
     name: str
-    """Global module name; dropout is seeded by it, so it is the same in every layout."""
+    """Global name; dropout is seeded by it, so it is the same in every layout and no two blocks share it."""
     modules: tuple[str, ...]
-    """Prefixes of the Hugging Face modules it consists of."""
+    """Prefixes of the Hugging Face modules it consists of; several blocks may name one module, which they share."""
     call: BlockCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """How the models of one ``model_type`` are cut and called.
+    """How the models of one ``model_type`` are cut and called for one objective.
 
-    Block 0 is the embeddings, blocks 1..L the layers, block L+1 the head.
+    Block 0 is the embeddings, blocks 1..L the layers, block L+1 the head. Parameters that the
+    library ties, or that several blocks share, need no word here: they are found in the model.
     """
 
     model_type: str
+    objective: Objective
     build: Callable[[Any], nn.Module]
     """Make the whole model of a config, on whatever device is the default."""
     base_prefix: str
@@ -53,8 +55,8 @@ class Family:
     """Module prefixes that a pretrained folder may lack; they are initialised."""
     blocks: Callable[[Any], tuple[Block, ...]]
     """All blocks of a config's model, in order."""
-    mask: Callable[[Any, torch.Tensor], torch.Tensor | None]
-    """(config, attention_mask_BL on the CPU) -> what the layers take; made before the hidden state is here."""
+    context: Callable[[Any, torch.Tensor, torch.dtype], Context]
+    """(config, attention_mask_BL on the CPU, type of the hidden state) -> context; made before that state is here."""
     buffers: Callable[[Any], Mapping[str, torch.Tensor]]
     """Buffers that no file holds, by name."""
     first_columns: frozenset[str]

@@ -16,35 +16,41 @@ from stage_worker.models.families import family_of
 from stage_worker.models.family import Family
 from stage_worker.models.initialise import initialise
 from stage_worker.models.loaded import LoadedModel, StageBlocks
+from stage_worker.models.objective import Objective
 from stage_worker.models.slices import StageSlice
+from stage_worker.models.uses import ParameterUses, uses_of
 from stage_worker.models.weights import WeightsError, WeightsFolder
 
 
 def load_model(
     config: Any,
     *,
+    objective: Objective = Objective.CLASSIFICATION,
     slices: Sequence[StageSlice],
-    num_stages: int,
+    layers_by_stage: Sequence[int],
     folder: Path | None,
     seed: int,
     device: torch.device,
+    frozen_layers: int | None = None,
 ) -> LoadedModel:
     """Return the worker's part of the model of ``config``, filled, on ``device``, in fp32.
 
     Args:
         config: fitted to the task; see ``stage_worker.models.config``.
+        objective: decides the head.
         slices: the worker's stages.
-        num_stages: of the whole model.
+        layers_by_stage: layers of every stage of the whole model.
         folder: holds pretrained weights; None initialises everything.
         seed: of the job, for new parameters.
         device: where the blocks live.
+        frozen_layers: None trains everything; n leaves out what the embeddings and the first n layers use.
 
     Raises:
         UnsupportedModelError: no family describes the model.
         WeightsError: the folder lacks a tensor, or has it in another shape.
         ValueError: a slice does not fit the model.
     """
-    family = family_of(config.model_type)
+    family = family_of(config.model_type, objective)
     with torch.device("meta"):
         model = family.build(config)
     # Without a name the library attends eagerly and leaves the mask out, silently.
@@ -52,22 +58,87 @@ def load_model(
     model.eval()
     config.architectures = [type(model).__name__]
     blocks = family.blocks(config)
+    uses = uses_of(model, blocks)
     stages = {part.stage: StageBlocks(part, part.blocks(blocks)) for part in slices}
-    prefixes = [prefix for stage in stages.values() for block in stage.blocks for prefix in block.modules]
+    own = [index for stage in stages.values() for index in stage.blocks]
     weights = WeightsFolder(folder, base_prefix=family.base_prefix) if folder is not None else None
     with weights if weights is not None else nullcontext():
-        for prefix in prefixes:
-            module = model.get_submodule(prefix)
-            module.to_empty(device="cpu")
-            _fill(model, family, prefix=prefix, weights=weights, seed=seed)
-            _restore_buffers(module, family, config, prefix=prefix)
-            module.to(device)
-    return LoadedModel(config=config, family=family, model=model, device=device, num_stages=num_stages, stages=stages)
+        _materialise(model, family, uses, own, prefixes=_prefixes(stages), weights=weights, seed=seed, device=device)
+    held = {name: model.get_parameter(name) for name in _names(uses, own)}
+    frozen = range(0 if frozen_layers is None else frozen_layers + 1)
+    for name, parameter in held.items():
+        parameter.requires_grad_(not any(index in frozen for index in uses.blocks_of(name)))
+    return LoadedModel(
+        config=config,
+        family=family,
+        model=model,
+        device=device,
+        layers_by_stage=tuple(layers_by_stage),
+        stages=stages,
+        uses=uses,
+        held=held,
+    )
+
+
+def _prefixes(stages: dict[int, StageBlocks]) -> tuple[str, ...]:
+    """Return the modules of all own blocks, each once."""
+    found = (prefix for stage in stages.values() for block in stage.blocks.values() for prefix in block.modules)
+    return tuple(dict.fromkeys(found))
+
+
+def _names(uses: ParameterUses, own: Sequence[int]) -> tuple[str, ...]:
+    """Return the parameters that own blocks use, in canonical order."""
+    used = {name for index in own for name in uses.by_block[index].values()}
+    return tuple(name for name in uses.names if name in used)
+
+
+def _materialise(
+    model: nn.Module,
+    family: Family,
+    uses: ParameterUses,
+    own: Sequence[int],
+    *,
+    prefixes: Sequence[str],
+    weights: WeightsFolder | None,
+    seed: int,
+    device: torch.device,
+) -> None:
+    """Give memory to own modules and fill them; a tied parameter gets it once, under its own name."""
+    aliases = {path: name for index in own for path, name in uses.by_block[index].items() if path != name}
+    for path in aliases:
+        _set(model, path, nn.Parameter(torch.empty(0, device="meta")))
+    elsewhere = dict.fromkeys(
+        name.rpartition(".")[0]
+        for name in aliases.values()
+        if not any(name.startswith(f"{prefix}.") for prefix in prefixes)
+    )
+    for prefix in (*elsewhere, *prefixes):
+        module = model.get_submodule(prefix)
+        module.to_empty(device="cpu")
+        _fill(model, family, prefix=prefix, aliases=aliases, weights=weights, seed=seed)
+        _restore_buffers(module, family, model.config, prefix=prefix)
+        module.to(device)
+    for path, name in aliases.items():
+        _set(model, path, model.get_parameter(name))
+
+
+def _set(model: nn.Module, path: str, parameter: nn.Parameter) -> None:
+    module, _, attribute = path.rpartition(".")
+    setattr(model.get_submodule(module), attribute, parameter)
 
 
 @torch.no_grad()
-def _fill(model: nn.Module, family: Family, *, prefix: str, weights: WeightsFolder | None, seed: int) -> None:
-    named = {f"{prefix}.{name}": p for name, p in model.get_submodule(prefix).named_parameters()}
+def _fill(
+    model: nn.Module,
+    family: Family,
+    *,
+    prefix: str,
+    aliases: dict[str, str],
+    weights: WeightsFolder | None,
+    seed: int,
+) -> None:
+    paths = {f"{prefix}.{path}": p for path, p in model.get_submodule(prefix).named_parameters(remove_duplicate=False)}
+    named = {path: parameter for path, parameter in paths.items() if path not in aliases}
     missing = [name for name in named if weights is None or not weights.has(name)]
     if weights is not None and missing and prefix not in family.new_in_a_task:
         raise WeightsError(f"the pretrained folder lacks {', '.join(missing)}; it is not a whole {family.model_type}")

@@ -17,7 +17,8 @@ class Microbatch:
     token_type_ids_BL: torch.Tensor | None
     attention_mask_BL: torch.Tensor
     """1 where a position counts, 0 where it pads; every stage needs it."""
-    labels_B: torch.Tensor | None
+    labels: torch.Tensor | None
+    """Shape (B,), or (B, L) of a token-level objective."""
 
     def to(self, device: torch.device) -> "Microbatch":
         """Return the columns on ``device``; the same object where they are there already."""
@@ -25,7 +26,7 @@ class Microbatch:
             return self
         ids, types, mask, labels = (
             column.to(device) if column is not None else None
-            for column in (self.input_ids_BL, self.token_type_ids_BL, self.attention_mask_BL, self.labels_B)
+            for column in (self.input_ids_BL, self.token_type_ids_BL, self.attention_mask_BL, self.labels)
         )
         assert mask is not None
         return Microbatch(self.row_ids, ids, types, mask, labels)

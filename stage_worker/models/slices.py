@@ -17,8 +17,8 @@ class StageSlice:
     splits_backward: bool = False
     """Whether any of its backwards comes in two halves."""
 
-    def blocks(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-        """Return the stage's share of all of a model's blocks.
+    def blocks(self, blocks: tuple[Block, ...]) -> dict[int, Block]:
+        """Return the stage's share of all of a model's blocks, by their place among them.
 
         Raises:
             ValueError: the layers are not all in the model.
@@ -31,4 +31,4 @@ class StageSlice:
             )
         start = 0 if self.is_first else self.first_layer + 1
         stop = len(blocks) if self.is_last else end + 1
-        return blocks[start:stop]
+        return {index: blocks[index] for index in range(start, stop)}

@@ -40,8 +40,8 @@ def test_batches_get_returns_the_rows_of_that_microbatch_and_only_the_columns_as
     assert first.row_ids == (400, 401, 402)
     assert second.row_ids == (410, 411)
     assert second.attention_mask_BL.shape == (2, 4)
-    assert second.labels_B is not None
-    assert torch.equal(second.labels_B, torch.tensor([0, 1]))
+    assert second.labels is not None
+    assert torch.equal(second.labels, torch.tensor([0, 1]))
     assert second.input_ids_BL is None
     (request,) = service.requests  # one call a step
     assert (request.job, request.split, request.step, request.dp_rank) == ("a", "train", 4, 1)

@@ -35,8 +35,8 @@ class Rows:
         ids_BL = torch.randint(5, 45, (shape.rows, shape.width), generator=generator)
         mask_BL = torch.ones_like(ids_BL)
         mask_BL[0, -1] = 0
-        labels_B = torch.randint(0, 2, (shape.rows,), generator=generator)
-        return Microbatch(tuple(range(shape.rows)), ids_BL, torch.zeros_like(ids_BL), mask_BL, labels_B)
+        labels = torch.randint(0, 2, (shape.rows,), generator=generator)
+        return Microbatch(tuple(range(shape.rows)), ids_BL, torch.zeros_like(ids_BL), mask_BL, labels)
 
 
 def train(device: torch.device) -> tuple[dict[str, torch.Tensor], float]:
@@ -48,6 +48,8 @@ def train(device: torch.device) -> tuple[dict[str, torch.Tensor], float]:
         seed=2,
         dp=1,
         dp_rank=0,
+        worker=0,
+        worker_by_stage=[0],
         transport=FakeTransport(),
         batches=Rows(),
         ledger=Ledger(),
@@ -85,6 +87,7 @@ torch.cuda.set_device(device)
 transport = join_transport(
     TransportName.AUTO, join_store(sys.argv[2], limit_seconds=60), place=Place(worker=worker, pp=2, dp=1),
     pp_rank_by_stage=(0, 1), job="test", attempt=1, host="127.0.0.1", device=device, limit_seconds=60,
+    shared_pairs=(),
 )
 messages = [
     Message(phase=Phase.TRAIN, step=1, kind=TransferKind.ACTIVATION, boundary=0, microbatch=m, shape=(2, m + 1, 4),

@@ -31,8 +31,8 @@ class Rows:
         shape = setting.microbatches[microbatch]
         generator = torch.Generator().manual_seed(microbatch + 100 * setting.step)
         ids_BL = torch.randint(5, 45, (shape.rows, self.width or shape.width), generator=generator)
-        labels_B = torch.full((shape.rows,), microbatch % 2)
-        return Microbatch(tuple(range(shape.rows)), ids_BL, torch.zeros_like(ids_BL), torch.ones_like(ids_BL), labels_B)
+        labels = torch.full((shape.rows,), microbatch % 2)
+        return Microbatch(tuple(range(shape.rows)), ids_BL, torch.zeros_like(ids_BL), torch.ones_like(ids_BL), labels)
 
 
 @dataclass
@@ -62,6 +62,8 @@ class Harness:
             seed=0,
             dp=1,
             dp_rank=0,
+            worker=self.stage if isinstance(self.stage, int) else 0,
+            worker_by_stage=range(self.pp) if isinstance(self.stage, int) else [0] * self.pp,
             transport=self.transport,
             batches=self.rows,
             ledger=self.ledger,
@@ -76,8 +78,7 @@ class Harness:
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Return the gradients that are there, by name."""
-        parameters = [item for stage in self.model.stages for item in self.model.parameters(stage).items()]
-        return {name: p.grad.clone() for name, p in parameters if p.grad is not None}
+        return {name: p.grad.clone() for name, p in self.model.held.items() if p.grad is not None}
 
 
 def setting(

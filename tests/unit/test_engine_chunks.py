@@ -84,7 +84,7 @@ def whole_model() -> tuple[dict[str, torch.Tensor], list[float]]:
     for microbatch in range(len(SHAPES)):
         batch = Rows().get(setting(shapes=SHAPES), microbatch)
         logits_BC = model(input_ids=batch.input_ids_BL, token_type_ids=batch.token_type_ids_BL).logits
-        loss = F.cross_entropy(logits_BC, batch.labels_B, reduction="sum")
+        loss = F.cross_entropy(logits_BC, batch.labels, reduction="sum")
         (loss / 6).backward()
         losses.append(loss.item())
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}, losses

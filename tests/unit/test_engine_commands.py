@@ -143,6 +143,7 @@ def test_engine_ledger_assigns_every_instant_to_what_was_done() -> None:
         Activity.WAIT_ACTIVATION,
         Activity.FORWARD,
         Activity.BACKWARD,
+        Activity.REDUCE,
         Activity.STEP,
         Activity.REDUCE,
         Activity.STEP,

@@ -1,6 +1,5 @@
 """A stage whose backward comes in two halves against the same stage under plain autograd, and what it keeps."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,13 +7,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
 
 from stage_worker.engine.commands import Shape
 from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.failure import CommandOrderError
+from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.stage import Stage
-from stage_worker.models.family import BlockCall, Inputs
+from stage_worker.engine.weights import Weights
+from stage_worker.models.family import Inputs
 from stage_worker.models.loaded import LoadedModel
 from tests.unit.engine_harness import Rows, setting
 from tests.unit.tiny_bert import CPU, load_tiny
@@ -48,15 +48,23 @@ class Worker:
         self.model: LoadedModel = load_tiny(stage=stage, pp=pp, splits=splits, **rates, **changes)
         self.model.model.train(dropout > 0)
         seeds = DropoutSeeds(seed=5, dp_rank=0, device=CPU) if dropout else None
-        loaded = recomputing(self.model) if recomputes else self.model
-        self.stage = Stage(loaded, stage=stage, seeds=seeds)
+        self.stage = Stage(
+            self.model,
+            Weights(self.model, dtype=torch.float32),
+            stage=stage,
+            seeds=seeds,
+            prepare=lambda batch: Inputs(batch, {"mask": None}),
+            recompute=Recompute(None if recomputes else 0),
+        )
         self.parameters = self.model.parameters(stage)
         self.input_gradients: dict[int, torch.Tensor | None] = {}
 
     def forward(self, microbatch: int) -> torch.Tensor:
         batch = Rows().get(setting(shapes=self.shapes), microbatch)
         h_BLD = None if self.stage.is_first else self._random(microbatch)
-        return self.stage.forward(Inputs(batch, None), h_BLD, step=1, microbatch=microbatch)
+        return self.stage.forward(
+            Inputs(batch, {"mask": None}), h_BLD, step=1, microbatch=microbatch, is_last_microbatch=False
+        )
 
     def obey(self, word: str) -> None:
         """Obey one word such as ``F0``."""
@@ -87,19 +95,6 @@ class Worker:
         return torch.randn(shape.rows, shape.width, self.model.config.hidden_size, generator=generator)
 
 
-def recomputing(model: LoadedModel) -> LoadedModel:
-    """Return the model with blocks that keep their input only and run again in the backward."""
-
-    def again(call: BlockCall) -> BlockCall:
-        return lambda *inputs: checkpoint(call, *inputs, use_reentrant=False, preserve_rng_state=False)
-
-    stages = {
-        number: replace(stage, blocks=tuple(replace(block, call=again(block.call)) for block in stage.blocks))
-        for number, stage in model.stages.items()
-    }
-    return replace(model, stages=stages)
-
-
 def assert_same_bits(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     assert found.keys() == expected.keys()
     assert [name for name, gradient in expected.items() if not torch.equal(found[name], gradient)] == []
@@ -121,7 +116,7 @@ def test_stage_in_halves_gives_the_bits_of_the_librarys_own_model(attention: str
     for microbatch in range(len(SHAPES)):
         batch = Rows().get(setting(shapes=SHAPES), microbatch)
         logits_BC = model(input_ids=batch.input_ids_BL, token_type_ids=batch.token_type_ids_BL).logits
-        (F.cross_entropy(logits_BC, batch.labels_B, reduction="sum") * 0.1).backward()
+        (F.cross_entropy(logits_BC, batch.labels, reduction="sum") * 0.1).backward()
     expected = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     assert len(expected) == 73
     assert_same_bits(Worker(stage=0, pp=1, splits=True, attention=attention).run(ORDERS["interleaved"]), expected)
@@ -164,7 +159,7 @@ def test_evaluation_between_the_halves_changes_nothing() -> None:
     expected = plain.run("F0 I0 W0")
     batch = Rows().get(setting(shapes=SHAPES), 1)
     for word in ("F0", "I0", "W0"):
-        logits_BC = mixed.stage.infer(Inputs(batch, None), mixed._random(1))
+        logits_BC = mixed.stage.infer(Inputs(batch, {"mask": None}), mixed._random(1))
         assert not logits_BC.requires_grad
         mixed.obey(word)
     assert_same_bits(mixed.run(""), expected)

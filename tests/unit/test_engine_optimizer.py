@@ -72,13 +72,6 @@ def test_optimizer_without_anything_to_train_counts_updates() -> None:
     assert frozen["w"].tolist() == [1.0, 1.0]
 
 
-def test_optimizer_drops_gradients_after_an_update() -> None:
-    own = {"w": nn.Parameter(torch.ones(2))}
-    own["w"].grad = torch.ones(2)
-    Optimizer(own, decayed=frozenset(), settings=settings()).apply()
-    assert own["w"].grad is None
-
-
 def test_decayed_names_are_the_same_for_every_cut() -> None:
     sets = [decayed_names(load_tiny(stage=stage, pp=pp).model) for pp in (1, 2, 4) for stage in range(pp)]
     assert all(a == b for a, b in itertools.pairwise(sets))

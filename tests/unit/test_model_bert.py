@@ -31,23 +31,23 @@ def test_bert_in_blocks_gives_the_bits_of_the_whole(attention: str, lengths: tup
         hidden = None
         for stage in range(4):
             part = load_tiny(stage=stage, pp=4, attention=attention)
-            mask = part.family.mask(part.config, batch.attention_mask_BL)
-            for block in part.stages[stage].blocks:
-                hidden = block.call(part.model, hidden, Inputs(batch, mask))
+            context = part.family.context(part.config, batch.attention_mask_BL, torch.float32)
+            for block in part.stages[stage].blocks.values():
+                hidden = block.call(part.model, hidden, Inputs(batch, context))
     assert torch.equal(hidden, expected)
 
 
 def test_bert_padding_does_not_reach_the_logits() -> None:
     model, batch = load_tiny(), rows((9, 4, 7))
-    mask = model.family.mask(model.config, batch.attention_mask_BL)
+    context = model.family.context(model.config, batch.attention_mask_BL, torch.float32)
     other_ids_BL = torch.where(batch.attention_mask_BL == 1, batch.input_ids_BL, 7)
-    other = Microbatch(batch.row_ids, other_ids_BL, batch.token_type_ids_BL, batch.attention_mask_BL, batch.labels_B)
+    other = Microbatch(batch.row_ids, other_ids_BL, batch.token_type_ids_BL, batch.attention_mask_BL, batch.labels)
 
     def logits(rows: Microbatch) -> torch.Tensor:
         hidden = None
         with torch.no_grad():
-            for block in model.stages[0].blocks:
-                hidden = block.call(model.model, hidden, Inputs(rows, mask))
+            for block in model.stages[0].blocks.values():
+                hidden = block.call(model.model, hidden, Inputs(rows, context))
         return hidden
 
     assert torch.equal(logits(other), logits(batch))
@@ -56,7 +56,7 @@ def test_bert_padding_does_not_reach_the_logits() -> None:
 def test_bert_blocks_cover_every_parameter_once() -> None:
     model = load_tiny()
     prefixes = [prefix for block in model.family.blocks(model.config) for prefix in block.modules]
-    owners = {name: [prefix for prefix in prefixes if name.startswith(f"{prefix}.")] for name in model.parameter_names}
+    owners = {name: [prefix for prefix in prefixes if name.startswith(f"{prefix}.")] for name in model.uses.names}
     assert all(len(found) == 1 for found in owners.values())
     assert len(model.family.blocks(model.config)) == 6
 

@@ -5,6 +5,7 @@ import pytest
 
 from stage_worker.models.config import ModelConfigError, TaskNeeds, fit_to_task, new_config, pretrained_config
 from stage_worker.models.families import SUPPORTED, UnsupportedModelError, check_supported, family_of
+from stage_worker.models.objective import Objective
 from stage_worker.models.slices import StageSlice
 from tests.unit.tiny_bert import NEEDS, VALUES, load_tiny, slice_of
 
@@ -85,9 +86,11 @@ def test_loaded_model_names_its_architecture() -> None:
 
 
 def test_every_supported_family_can_be_had() -> None:
-    assert [family_of(name).model_type for name in SUPPORTED] == list(SUPPORTED)
-    with pytest.raises(UnsupportedModelError, match="'roberta' is not supported; use one of: bert"):
-        check_supported("roberta")
+    for name, objectives in SUPPORTED.items():
+        found = [family_of(name, objective) for objective in objectives]
+        assert [(family.model_type, family.objective) for family in found] == [(name, each) for each in objectives]
+    with pytest.raises(UnsupportedModelError, match="'t5' is not supported; use one of: bert"):
+        check_supported("t5", Objective.CLASSIFICATION)
 
 
 @pytest.mark.parametrize("pp", [1, 2, 4])
@@ -95,7 +98,7 @@ def test_slices_share_all_blocks(pp: int) -> None:
     model = load_tiny()
     blocks = model.family.blocks(model.config)
     shares = [slice_of(stage, pp=pp).blocks(blocks) for stage in range(pp)]
-    assert sum(shares, ()) == blocks
+    assert [item for share in shares for item in share.items()] == list(enumerate(blocks))
 
 
 def test_slice_outside_the_model_is_refused() -> None:

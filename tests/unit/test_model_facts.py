@@ -13,6 +13,7 @@ from stage_worker.models.config import ModelConfigError
 from stage_worker.models.families import UnsupportedModelError
 from stage_worker.models.weights import WeightsError
 
+TRAIN = {"train": {"objective": "classification"}}
 CONFIG: dict[str, Any] = {
     "model_type": "bert",
     "hidden_size": 16,
@@ -77,7 +78,7 @@ def test_model_facts_folder_with_pickled_weights_only_is_refused(tmp_path: Path)
         model_facts(section)
 
 
-@pytest.mark.parametrize("model_type", ["roberta", "gpt2"])
+@pytest.mark.parametrize("model_type", ["t5", "vit"])
 def test_model_facts_family_that_is_not_built_is_refused_with_the_list(model_type: str) -> None:
     with pytest.raises(UnsupportedModelError, match=f"{model_type}.*bert"):
         model_facts({"config": {"model_type": model_type}})
@@ -85,7 +86,7 @@ def test_model_facts_family_that_is_not_built_is_refused_with_the_list(model_typ
 
 def test_print_facts_good_model_prints_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = tmp_path / "spec.json"
-    spec.write_text(json.dumps({"model": {"pretrained": None, "config": CONFIG}}))
+    spec.write_text(json.dumps({"model": {"pretrained": None, "config": CONFIG}, **TRAIN}))
     assert print_facts(str(spec)) == 0
     assert json.loads(capsys.readouterr().out) == {
         "model_type": "bert",
@@ -103,9 +104,13 @@ def test_print_facts_good_model_prints_every_field(tmp_path: Path, capsys: pytes
     [
         ("{", "cannot be read"),
         ("{}", "cannot be read"),
-        ('{"model": {}}', "neither model.pretrained nor model.config"),
-        ('{"model": {"config": {"hidden_size": 4}}}', "model_type"),
-        ('{"model": {"config": {"model_type": "bert", "hidden_size": "wide"}}}', "hidden_size"),
+        ('{"model": {}, "train": {"objective": "classification"}}', "neither model.pretrained nor model.config"),
+        ('{"model": {"config": {"hidden_size": 4}}, "train": {"objective": "classification"}}', "model_type"),
+        (
+            '{"model": {"config": {"model_type": "bert", "hidden_size": "wide"}}, '
+            '"train": {"objective": "classification"}}',
+            "hidden_size",
+        ),
     ],
 )
 def test_print_facts_bad_model_is_one_line_on_stderr(

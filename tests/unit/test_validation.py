@@ -107,7 +107,7 @@ def test_job_that_predicts_tokens_takes_a_model_with_a_head_for_any_labels(objec
 
 @pytest.mark.parametrize("token_types", [0, 1])
 def test_job_of_sentence_pairs_takes_a_model_that_tells_no_two_sentences_apart(token_types: int) -> None:
-    pairs = {"task": "mrpc", "source": "/glue", "tokenizer": "/tokens"}
+    pairs: dict[str, object] = {"task": "mrpc", "source": "/glue", "tokenizer": "/tokens"}
     assert problems(job(data=pairs), model=replace(MODEL, token_types=token_types)) == []
 
 

@@ -78,8 +78,8 @@ def test_decode_microbatch_columns_arrive_as_they_were_sent() -> None:
     batch = decode_microbatch(message, announced=Shape(2, 3))
     assert batch.row_ids == (8, 5)
     assert torch.equal(batch.attention_mask_BL, torch.tensor([[1, 1, 1], [1, 0, 0]]))
-    assert batch.labels_B is not None
-    assert torch.equal(batch.labels_B, torch.tensor([2.5, 0.0]))
+    assert batch.labels is not None
+    assert torch.equal(batch.labels, torch.tensor([2.5, 0.0]))
     assert batch.input_ids_BL is None
     assert batch.token_type_ids_BL is None
 

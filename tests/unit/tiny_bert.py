@@ -55,7 +55,7 @@ def load_tiny(
     return load_model(
         config,
         slices=[slice_of(each, pp=pp, num_layers=config.num_hidden_layers, splits=splits) for each in stages],
-        num_stages=pp,
+        layers_by_stage=(config.num_hidden_layers // pp,) * pp,
         folder=folder,
         seed=seed,
         device=device,

@@ -67,7 +67,7 @@ def train_whole(case: LocalCase) -> Reference:
             input_ids=rows.input_ids_BL,
             token_type_ids=rows.token_type_ids_BL,
             attention_mask=rows.attention_mask_BL,
-            labels=rows.labels_B,
+            labels=rows.labels,
         ).loss
         loss.backward()
         reference.losses.append(loss.item())

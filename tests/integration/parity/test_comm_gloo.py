@@ -110,10 +110,12 @@ def test_transfers_whose_tags_repeat_match_in_order(pair: list[GlooTransport]) -
         assert torch.equal(receive.wait(), numbers(start=float(index)))
 
 
-def test_tag_of_the_largest_message_is_a_positive_int32() -> None:
-    gradient, evaluate = TransferKind.GRADIENT, Phase.EVALUATE
-    large = message(phase=evaluate, step=2**32 - 1, kind=gradient, boundary=64 * 4096 - 1, microbatch=2**32 - 1)
-    assert tag_of(large) == 2**31 - 1
+def test_tags_are_positive_int32_and_tell_kinds_apart() -> None:
+    evaluate, most = Phase.EVALUATE, 2**32 - 1
+    large = [message(phase=evaluate, step=most, kind=k, boundary=64 * 4096 - 1, microbatch=most) for k in TransferKind]
+    tags = [tag_of(each) for each in large]
+    assert len(set(tags)) == len(TransferKind)
+    assert all(0 <= tag < 2**31 for tag in tags)
     assert tag_of(message(step=32)) == 0
 
 

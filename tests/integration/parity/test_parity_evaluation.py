@@ -32,7 +32,7 @@ def test_evaluation_of_ten_rows_gives_ten_outputs_in_order(pp: int, *, tiny: str
             attention_mask=batch.attention_mask_BL,
         ).logits
     assert [row["row_id"] for row in told] == list(range(10))
-    assert [row["label"] for row in told] == batch.labels_B.tolist()
+    assert [row["label"] for row in told] == batch.labels.tolist()
     torch.testing.assert_close(torch.tensor([row["outputs"] for row in told]), logits, rtol=1e-5, atol=1e-6)
     assert all(not result.steps(worker, "EVALUATE")[0]["rows"] for worker in range(pp - 1))
 

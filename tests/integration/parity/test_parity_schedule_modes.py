@@ -55,7 +55,7 @@ def test_evaluation_under_any_schedule_gives_the_outputs_of_one_process(
     last = case.last_worker()
     told = result.steps(last, "EVALUATE")[0]["rows"]
     assert [row["row_id"] for row in told] == list(range(10))
-    assert [row["label"] for row in told] == batch.labels_B.tolist()
+    assert [row["label"] for row in told] == batch.labels.tolist()
     torch.testing.assert_close(torch.tensor([row["outputs"] for row in told]), logits, rtol=1e-5, atol=1e-6)
     others = [worker for worker in range(layout.pp) if worker != last]
     assert all(not result.steps(worker, "EVALUATE")[0]["rows"] for worker in others)

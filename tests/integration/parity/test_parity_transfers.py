@@ -94,7 +94,7 @@ def _wide_by_hand(case: LocalCase, *, hidden_size: int) -> dict[str, torch.Tenso
             h_BLD = model.embedding(batch.input_ids_BL[..., None].float())
             for layer in model.layers:
                 h_BLD = layer(h_BLD)
-            loss = torch.nn.functional.cross_entropy(model.head(h_BLD.mean(1)), batch.labels_B, reduction="sum")
+            loss = torch.nn.functional.cross_entropy(model.head(h_BLD.mean(1)), batch.labels, reduction="sum")
             loss.backward(torch.tensor(1 / len(step.lengths)))
         optimizer.step()
         optimizer.zero_grad()

@@ -16,6 +16,8 @@ from stage_worker.comm_place import Place
 from stage_worker.comm_store import PrefixStore, address_of, join_store, open_store
 from stage_worker.models.family import Block, Family, Inputs
 from stage_worker.models.loaded import LoadedModel, StageBlocks
+from stage_worker.models.objective import Objective
+from stage_worker.models.uses import uses_of
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -88,7 +90,8 @@ WIDE = Family(
     base_prefix="",
     new_in_a_task=(),
     blocks=_blocks,
-    mask=lambda config, attention_mask_BL: None,
+    objective=Objective.CLASSIFICATION,
+    context=lambda config, attention_mask_BL, dtype: {},
     buffers=lambda config: {},
     first_columns=frozenset({"input_ids"}),
     last_columns=frozenset({"labels"}),
@@ -101,13 +104,19 @@ def wide_part(case: LocalCase, place: Place, *, hidden_size: int, family: Family
     num_stages = plan.placement.num_stages
     config = SimpleNamespace(hidden_size=hidden_size, num_hidden_layers=num_stages)
     slices = slices_of(plan, place, num_layers=num_stages)
+    model, blocks = family.build(config), family.blocks(config)
+    uses = uses_of(model, blocks)
+    stages = {part.stage: StageBlocks(part, part.blocks(blocks)) for part in slices}
+    own = {name for stage in stages.values() for index in stage.blocks for name in uses.by_block[index].values()}
     return LoadedModel(
         config=config,
         family=family,
-        model=family.build(config),
+        model=model,
         device=CPU,
-        num_stages=num_stages,
-        stages={part.stage: StageBlocks(part, part.blocks(family.blocks(config))) for part in slices},
+        layers_by_stage=(1,) * num_stages,
+        stages=stages,
+        uses=uses,
+        held={name: parameter for name, parameter in model.named_parameters() if name in own},
     )
 
 

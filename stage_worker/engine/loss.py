@@ -1,0 +1,41 @@
+"""The loss of one microbatch, and what an evaluation tells of its rows.
+
+B rows, L positions, C classes (of a token-level objective: entries of the vocabulary).
+"""
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's own name for it
+
+from stage_worker.engine.result import RowOutput
+from stage_worker.models.microbatch import Microbatch
+
+NOT_COUNTED = -100
+"""Label of a position that has none."""
+
+
+def loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the cross entropies in fp32; it is divided once, by the global count, as it goes back.
+
+    Args:
+        logits: shape (B, C), or (B, L, C) of a token-level objective.
+        labels: shape (B,) or (B, L); positions labelled ``NOT_COUNTED`` do not count.
+    """
+    flat = logits.reshape(-1, logits.shape[-1]).float()
+    return F.cross_entropy(flat, labels.reshape(-1), ignore_index=NOT_COUNTED, reduction="sum")
+
+
+def row_outputs(logits: torch.Tensor, batch: Microbatch) -> tuple[RowOutput, ...]:
+    """Return what is told of each row: its logits and label; or its tokens' loss and their number."""
+    assert batch.labels is not None, "the last stage reads labels"
+    if batch.labels.dim() == 1:
+        outputs, labels = logits.float().tolist(), batch.labels.tolist()
+    else:
+        losses_BL = F.cross_entropy(
+            logits.float().transpose(1, 2), batch.labels, ignore_index=NOT_COUNTED, reduction="none"
+        )
+        outputs = losses_BL.sum(dim=1, keepdim=True).tolist()
+        labels = (batch.labels != NOT_COUNTED).sum(dim=1).tolist()
+    return tuple(
+        RowOutput(row, tuple(values), float(label))
+        for row, values, label in zip(batch.row_ids, outputs, labels, strict=True)
+    )

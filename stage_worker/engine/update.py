@@ -1,0 +1,131 @@
+"""The end of a training step: whole gradients, the vote on them, the update."""
+
+import torch
+
+from stage_worker.engine.failure import NonFiniteError
+from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.loss_scale import LossScale, LossScaleSettings
+from stage_worker.engine.norm import Norm, clip
+from stage_worker.engine.open_step import OpenStep
+from stage_worker.engine.optimizer import Optimizer, OptimizerSettings, decayed_names
+from stage_worker.engine.replicas import add_over_replicas
+from stage_worker.engine.shared import SharedSums
+from stage_worker.engine.transport import Transport
+from stage_worker.engine.weights import Weights
+from stage_worker.models.loaded import LoadedModel
+
+
+class Update:
+    """Turns what the backwards of a step left into new weights; all workers do the same, or none does anything.
+
+    Holds the state that every worker has alike: updates applied and the loss scale. Only the vote changes it.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        weights: Weights,
+        *,
+        shared: SharedSums,
+        optimizer: OptimizerSettings,
+        loss_scale: LossScaleSettings | None,
+        dp: int,
+        transport: Transport,
+        ledger: Ledger,
+    ) -> None:
+        """Take charge of the masters of ``weights``; ``loss_scale`` is set for fp16 only."""
+        self._weights = weights
+        self._shared = shared
+        self._owned = {stage: model.owned(stage) for stage in model.stages}
+        self._optimizer = Optimizer(weights.masters, decayed=decayed_names(model.model), settings=optimizer)
+        self._max_grad_norm = optimizer.max_grad_norm
+        self._norm = Norm(model.uses.names, num_stages=model.num_stages)
+        self._scale = LossScale(loss_scale) if loss_scale is not None else None
+        self._last_stage = model.num_stages - 1
+        self._dp = dp
+        self._transport = transport
+        self._ledger = ledger
+
+    @property
+    def updates_applied(self) -> int:
+        """Optimizer updates so far."""
+        return self._optimizer.updates_applied
+
+    @property
+    def loss_factor(self) -> float:
+        """What the loss is multiplied by before its backward."""
+        return self._scale.factor if self._scale is not None else 1.0
+
+    def optimizer_state(self, stage: int) -> dict[str, torch.Tensor]:
+        """Return the optimizer's tensors of the parameters that one own stage answers for."""
+        return self._optimizer.state(frozenset(self._owned[stage]))
+
+    def add_up(self, step: OpenStep) -> None:
+        """Give every master the whole gradient of the step: over all uses of a shared one, then over replicas."""
+        with self._ledger.during(Activity.REDUCE):
+            shared = self._shared.add(step=step.setting.step)
+            for name, master in self._weights.masters.items():
+                own = self._weights.gradients(name)
+                master.grad = shared[name] if name in shared else next(iter(own.values()), None)
+            if self._dp > 1:
+                add_over_replicas(self._weights.masters, self._transport.add_over_replicas)
+
+    def apply(self, step: OpenStep) -> None:
+        """Vote on the step; update the weights or leave them; drop the gradients.
+
+        Raises:
+            NonFiniteError: on every worker, where a loss or gradient is not finite and no lower loss scale can help.
+        """
+        with self._ledger.during(Activity.STEP):
+            step.learning_rate = self._optimizer.learning_rate
+            gradients = [master.grad for master in self._weights.masters.values() if master.grad is not None]
+            if self._scale is not None:
+                step.loss_scale = self._scale.factor
+                for gradient in gradients:
+                    gradient.div_(self._scale.factor)
+            owned = {
+                stage: {name: p.grad for name, p in by_name.items() if p.grad is not None}
+                for stage, by_name in self._owned.items()
+            }
+            verdict = self._agree(
+                self._norm.vote(owned, step.loss_sums(), self._add_over_stages, step=step.setting.step)
+            )
+            if isinstance(verdict, NonFiniteError):
+                self._skip(step, verdict)
+            else:
+                step.grad_norm = verdict
+                clip(gradients, norm=verdict, max_norm=self._max_grad_norm)
+                self._optimizer.apply()
+                self._weights.publish()
+                if self._scale is not None:
+                    self._scale.note_update()
+            self._weights.clear()
+
+    def _agree(self, verdict: float | NonFiniteError) -> float | NonFiniteError:
+        """Return the replica's verdict, or that another replica has a worse one: its loss is known there alone."""
+        if self._dp == 1:
+            return verdict
+        bad = torch.tensor([float(isinstance(verdict, NonFiniteError))], dtype=torch.float64)
+        with self._ledger.during(Activity.REDUCE):
+            any_bad = bool(self._transport.add_over_replicas(bad).item())
+        if any_bad and not isinstance(verdict, NonFiniteError):
+            return NonFiniteError("a loss of another replica is not finite", stage=self._last_stage, microbatch=None)
+        return verdict
+
+    def _skip(self, step: OpenStep, error: NonFiniteError) -> None:
+        """Leave everything as it is but the loss scale; every worker comes here, or none."""
+        if self._scale is None:
+            raise error
+        if self._scale.is_lowest:
+            raise NonFiniteError(
+                f"{error}, although the loss scale is as low as train.loss_scale.min lets it be, "
+                f"{self._scale.factor:g}; train in bf16 or fp32, or allow a lower one",
+                stage=error.stage,
+                microbatch=error.microbatch,
+            )
+        step.skipped = True
+        self._scale.note_overflow()
+
+    def _add_over_stages(self, vector: torch.Tensor) -> torch.Tensor:
+        with self._ledger.during(Activity.REDUCE):
+            return self._transport.add_over_stages(vector)

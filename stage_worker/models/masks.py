@@ -1,0 +1,33 @@
+"""Attention masks in the form that the library's layers take, made before any hidden state is here.
+
+B rows, L positions.
+"""
+
+from typing import Any
+
+import torch
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+
+
+def bidirectional_mask(config: Any, attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return the mask of an encoder; None where no position pads."""
+    mask: torch.Tensor | None = create_bidirectional_mask(
+        config=config, inputs_embeds=_stand_in(attention_mask_BL, dtype), attention_mask=attention_mask_BL
+    )
+    return mask
+
+
+def causal_mask(config: Any, attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return the mask of a decoder; None where the layers need none to look only back."""
+    mask: torch.Tensor | None = create_causal_mask(
+        config=config,
+        inputs_embeds=_stand_in(attention_mask_BL, dtype),
+        attention_mask=attention_mask_BL,
+        past_key_values=None,
+    )
+    return mask
+
+
+def _stand_in(attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    # A mask depends on rows, width and type of the hidden state only, so an empty one does.
+    return torch.empty(*attention_mask_BL.shape, 0, dtype=dtype)
