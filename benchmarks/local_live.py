@@ -43,6 +43,8 @@ class LiveActivations(saved_tensors_hooks):
         self._held: dict[Key, _Saved] = {}
         self.peak = 0
         """Most microbatches held at once, over the worker's stages."""
+        self.peak_bytes = 0
+        """Most bytes held for them at the end of a forward."""
         self.share_between_halves = 0.0
         """Most of a forward's bytes that was still held between the two halves of its backward, from 0 to 1."""
 
@@ -57,6 +59,7 @@ class LiveActivations(saved_tensors_hooks):
         if command.op is Op.FORWARD and self._saving.sizes:
             self._held[key], self._saving = self._saving, _Saved()
             self.peak = max(self.peak, self.num_held)
+            self.peak_bytes = max(self.peak_bytes, sum(saved.num_bytes for saved in self._held.values()))
         elif command.op is Op.INPUT_GRADIENT and key in self._held:
             saved = self._held[key]
             share = saved.num_bytes / sum(saved.sizes.values())
