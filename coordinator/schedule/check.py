@@ -1,6 +1,6 @@
 """Proves that worker lists are a plan: complete, in order, free of deadlock, within memory."""
 
-from coordinator.schedule.actions import COMPUTE, Action, Barrier, Instruction, PlanError
+from coordinator.schedule.actions import Action, Barrier, Instruction, PlanError
 from coordinator.schedule.channels import counterpart, peer_of, receive_of
 from coordinator.schedule.columns import Columns
 from coordinator.schedule.coverage import check_complete, check_transfers
@@ -40,7 +40,7 @@ def _check_workers(claim: Claim) -> None:
 
 def _check_progress(claim: Claim) -> None:
     try:
-        execute(claim.workers, placement=claim.placement, durations=dict.fromkeys(COMPUTE, 1.0), latency=0.0)
+        execute(claim.workers, placement=claim.placement, duration=lambda _: 1.0, latency=0.0)
     except DeadlockError as deadlock:
         marks = {}
         for worker, position in deadlock.waiting.items():

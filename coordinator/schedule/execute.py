@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.schedule.actions import COMPUTE, Action, Instruction, Op, PlanError
@@ -23,21 +23,21 @@ def execute(
     workers: Sequence[Sequence[Instruction]],
     *,
     placement: Placement,
-    durations: Mapping[Op, float],
+    duration: Callable[[Action], float],
     latency: float,
 ) -> tuple[Sequence[float], ...]:
     """Return when each worker's compute actions start, in their order.
 
-    A worker takes its instructions one by one. A compute action starts when its input from another
-    worker is there. Posting a transfer takes no time, and a send never holds the worker up. What a send
-    carries is there ``latency`` after it was posted: the receive stands before its use, and nothing waits
-    in front of it on its channel (the rules that ``check`` proves before it runs the lists).
+    A worker takes its instructions one by one. A compute action starts when its input from another worker is
+    there, and takes what ``duration`` says. Posting a transfer takes no time, and a send never holds the worker
+    up. What a send carries is there ``latency`` after it was posted: the receive stands before its use, and
+    nothing waits in front of it on its channel (the rules that ``check`` proves before it runs the lists).
     ``REDUCE`` and ``STEP`` take no time.
 
     Raises:
         DeadlockError: Not every instruction can run.
     """
-    run = _Run(workers, placement, durations, latency)
+    run = _Run(workers, placement, duration, latency)
     ready = deque(range(len(workers)))
     while ready:
         ready.extend(run.advance(ready.popleft()))
@@ -60,14 +60,6 @@ Inbox = dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Computes:
-    """What a compute op of one stage takes."""
-
-    inbox: Inbox | None
-    duration: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Sends:
     """Where a send op of one stage leads."""
 
@@ -82,10 +74,10 @@ class _Run:
         self,
         workers: Sequence[Sequence[Instruction]],
         placement: Placement,
-        durations: Mapping[Op, float],
+        duration: Callable[[Action], float],
         latency: float,
     ) -> None:
-        self._workers, self._latency = workers, latency
+        self._workers, self._duration, self._latency = workers, duration, latency
         self.position = [0] * len(workers)
         self.starts: list[array[float]] = [array("d") for _ in workers]
         self._free = [0.0] * len(workers)
@@ -95,18 +87,17 @@ class _Run:
         for border in borders(placement):
             inbox = inboxes[border.receiver, border.kind] = {}
             self._sends[border.sender, border.send_op] = _Sends(inbox, placement.worker_of(border.receiver))
-        self._computes = {
-            (stage, op): _Computes(inboxes.get((stage, kind)) if kind else None, durations[op])
+        self._inboxes = {
+            (stage, op): inboxes.get((stage, kind)) if kind else None
             for stage in range(placement.num_stages)
             for op, kind in _INPUTS.items()
-            if op in durations
         }
 
     def advance(self, worker: int) -> set[int]:
         """Run ``worker`` until it waits or is done; return the workers that it sent something to."""
         reached: set[int] = set()
         instructions, starts, now = self._workers[worker], self.starts[worker], self._free[worker]
-        computes, sends = self._computes, self._sends
+        inboxes, sends, duration = self._inboxes, self._sends, self._duration
         end = len(instructions)
         for position in range(self.position[worker], end):
             action = instructions[position]
@@ -114,15 +105,15 @@ class _Run:
                 continue
             stage, op, microbatch = action
             if op in COMPUTE:
-                run = computes[stage, op]
-                if run.inbox is not None:
-                    arrival = run.inbox.pop(microbatch, None)
+                inbox = inboxes[stage, op]
+                if inbox is not None:
+                    arrival = inbox.pop(microbatch, None)
                     if arrival is None:
                         end = position
                         break
                     now = max(now, arrival)
                 starts.append(now)
-                now += run.duration
+                now += duration(action)
             elif (stage, op) in sends:
                 send = sends[stage, op]
                 send.inbox[microbatch] = now + self._latency

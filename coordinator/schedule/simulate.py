@@ -8,6 +8,7 @@ from coordinator.schedule.actions import Action, Op, PlanError
 from coordinator.schedule.execute import execute
 from coordinator.schedule.in_flight import peak_in_flight
 from coordinator.schedule.plan import Plan
+from coordinator.schedule.recompute import BACKWARD_BEGINS, Recompute, peak_activations
 
 _MOST_COMM = 1e6  # of the shortest compute cost; with far more, rounding would leave actions without a length
 
@@ -71,32 +72,43 @@ class Timeline:
     bubble_fraction: float
     """Idle share of the makespan, mean over workers."""
     peak_in_flight: tuple[float, ...]
-    """Per worker, the most activations held at once, counted in full stages."""
+    """Per worker, the most activations of microbatches in flight at once, counted in full stages."""
+    peak_activations: tuple[float, ...]
+    """Per worker, the most activations held at once, counted in full stages; less than ``peak_in_flight`` where
+    some are computed again instead."""
 
 
-def simulate(plan: Plan, costs: Costs | None = None) -> Timeline:
+def simulate(plan: Plan, costs: Costs | None = None, recompute: Recompute | None = None) -> Timeline:
     """Return the timeline of ``plan``; without ``costs`` a forward is 1, a backward 2, a transfer free.
 
-    All stages cost the same; a chunk costs ``1 / num_chunks`` of a full stage.
+    All stages cost the same; a chunk costs ``1 / num_chunks`` of a full stage. What ``recompute`` says is computed
+    again costs its share of a forward more, as part of the backward, or of ``I`` where that is split.
     """
     costs = costs or Costs()
+    recompute = recompute or Recompute(parts=(0,) * plan.placement.num_stages)
     chunks, orders = plan.placement.num_chunks, plan.orders
+    # Run in parts of a chunk and divide once, so that thirds do not add up rounding errors.
+    parts = recompute.whole * chunks
     durations = {
-        Op.FORWARD: costs.forward,
-        Op.BACKWARD: costs.backward,
-        Op.INPUT_GRADIENT: costs.input_gradient,
-        Op.WEIGHT_GRADIENT: costs.weight_gradient,
+        Op.FORWARD: costs.forward * recompute.whole,
+        Op.BACKWARD: costs.backward * recompute.whole,
+        Op.INPUT_GRADIENT: costs.input_gradient * recompute.whole,
+        Op.WEIGHT_GRADIENT: costs.weight_gradient * recompute.whole,
     }
-    # Run in units of a chunk and divide once, so that thirds do not add up rounding errors.
-    starts = execute(plan.workers, placement=plan.placement, durations=durations, latency=costs.comm * chunks)
+
+    def duration(action: Action) -> float:
+        again = recompute.parts_of(action) if action.op in BACKWARD_BEGINS else 0
+        return durations[action.op] + costs.forward * again
+
+    starts = execute(plan.workers, placement=plan.placement, duration=duration, latency=costs.comm * parts)
     workers = tuple(
         tuple(
-            Span(start / chunks, (start + durations[action.op]) / chunks, action)
+            Span(start / parts, (start + duration(action)) / parts, action)
             for start, action in zip(own, order, strict=True)
         )
         for own, order in zip(starts, orders, strict=True)
     )
-    busy = tuple(sum(durations[action.op] for action in order) / chunks for order in orders)
+    busy = tuple(sum(map(duration, order)) / parts for order in orders)
     makespan = max(spans[-1].end for spans in workers)
     return Timeline(
         workers=workers,
@@ -106,4 +118,5 @@ def simulate(plan: Plan, costs: Costs | None = None) -> Timeline:
         bubbles=tuple(1 - time / makespan for time in busy),
         bubble_fraction=1 - sum(busy) / (len(workers) * makespan),
         peak_in_flight=tuple(peak_in_flight(worker)[0] / chunks for worker in plan.workers),
+        peak_activations=tuple(peak_activations(worker, recompute) / parts for worker in plan.workers),
     )
