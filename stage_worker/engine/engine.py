@@ -75,7 +75,6 @@ class Engine:
         self._ledger = ledger
         self._on_command = on_command
         self._precision = precision
-        self._has_dropout = model.has_dropout
         weights = Weights(model, dtype=precision.compute.dtype)
         self._update = Update(
             model,
@@ -87,7 +86,7 @@ class Engine:
             transport=transport,
             ledger=ledger,
         )
-        seeds = DropoutSeeds(seed=seed, dp_rank=dp_rank, device=model.device) if self._has_dropout else None
+        seeds = DropoutSeeds(seed=seed, dp_rank=dp_rank, device=model.device)
         self._stages = {
             stage: Stage(
                 model,
@@ -195,7 +194,7 @@ class Engine:
                 )
         with self._ledger.during(Activity.FORWARD, stage=command.stage):
             if step.setting.phase is Phase.TRAIN:
-                self._set_training(self._has_dropout)
+                self._set_training(True)
                 output = stage.forward(
                     inputs,
                     h_BLD,
@@ -221,7 +220,7 @@ class Engine:
         else:
             with self._ledger.during(Activity.WAIT_GRADIENT):
                 gradient = step.exchange.take(kind=TransferKind.GRADIENT, boundary=command.stage, microbatch=microbatch)
-        self._set_training(self._has_dropout)  # a forward that is done again is one of training
+        self._set_training(True)  # a forward that is done again is one of training
         if command.op is Op.BACKWARD:
             with self._ledger.during(Activity.BACKWARD, stage=command.stage):
                 input_gradient = stage.backward(gradient, microbatch=microbatch)

@@ -67,7 +67,7 @@ class Stage:
             model: holds it.
             weights: of all of the model's blocks that are here.
             stage: global index.
-            seeds: None where the model has no dropout.
+            seeds: of dropout; None leaves the generator alone.
             prepare: called again where a forward is done again.
             recompute: what is done again.
         """

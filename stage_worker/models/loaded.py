@@ -44,11 +44,6 @@ class LoadedModel:
         return len(self.layers_by_stage)
 
     @property
-    def has_dropout(self) -> bool:
-        """Whether training draws random numbers."""
-        return any(isinstance(module, nn.Dropout) and module.p > 0 for module in self.model.modules())
-
-    @property
     def num_parameters(self) -> int:
         """Elements of the parameters that are held here."""
         return sum(parameter.numel() for parameter in self.held.values())

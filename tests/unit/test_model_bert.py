@@ -67,9 +67,3 @@ def test_bert_columns_are_what_a_stage_reads() -> None:
     assert family.columns(is_first=False, is_last=False) == {"attention_mask"}
     assert family.columns(is_first=False, is_last=True) == {"attention_mask", "labels"}
     assert family.columns(is_first=True, is_last=True) == {"input_ids", "token_type_ids", "attention_mask", "labels"}
-
-
-def test_has_dropout_follows_the_config() -> None:
-    assert not load_tiny().has_dropout
-    assert load_tiny(hidden_dropout_prob=0.1).has_dropout
-    assert load_tiny(attention_probs_dropout_prob=0.1).has_dropout
