@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from coordinator import choices
 from coordinator.facts import DataFacts, ModelFacts
 from coordinator.partition import StageSlice, even_partition
 from coordinator.problem import Problem, SpecError
@@ -10,6 +11,7 @@ from coordinator.schedule.actions import PlanError
 from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.limits import SizeError
 from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
+from coordinator.schedule.recompute import Recompute
 from coordinator.schedule.simulate import Timeline, simulate
 from coordinator.spec import JobSpec
 from coordinator.topology import Topology
@@ -30,8 +32,10 @@ class JobPlan:
     """A training step of one replica."""
     evaluate: Plan
     """An evaluation step of one replica."""
+    recompute: Recompute
+    """What the stages compute again in a training step."""
     prediction: Timeline
-    """A training step in unit costs: forward 1, backward 2, transfers free."""
+    """A training step in unit costs: forward 1, backward 2, what is computed again 1, transfers free."""
 
     @property
     def total_steps(self) -> int:
@@ -58,16 +62,34 @@ def plan_job(spec: JobSpec, *, model: ModelFacts, data: DataFacts) -> JobPlan:
     if problems:
         raise SpecError(problems)
     train = train_plan(spec)
+    partition = even_partition(num_layers=model.num_layers, num_stages=train.placement.num_stages)
+    recompute = _recompute(spec, partition, train)
     return JobPlan(
         spec=spec,
         model=model,
         data=data,
         topology=Topology(pp=spec.parallel.pp, dp=spec.parallel.dp, tp=spec.parallel.tp),
-        partition=even_partition(num_layers=model.num_layers, num_stages=train.placement.num_stages),
+        partition=partition,
         train=train,
         evaluate=make_forward_plan(train.placement, num_microbatches=microbatches_of(spec)),
-        prediction=simulate(train),
+        recompute=recompute,
+        prediction=simulate(train, recompute=recompute),
     )
+
+
+def _recompute(spec: JobSpec, partition: tuple[StageSlice, ...], train: Plan) -> Recompute:
+    layers, recompute = [piece.num_layers for piece in partition], spec.train.recompute
+    match recompute:
+        case choices.Recompute.NONE:
+            return Recompute(parts=(0,) * len(layers))
+        case choices.Recompute.FULL:
+            return Recompute(parts=(1,) * len(layers))
+        case choices.Recompute.EXCEPT_LAST:
+            return Recompute(parts=(1,) * len(layers), kept_microbatch=train.num_step_microbatches - 1)
+        case tuple():
+            return Recompute.of_layers(recompute, layers=layers)
+        case _:
+            return Recompute.of_layers([recompute] * len(layers), layers=layers)
 
 
 def train_plan(spec: JobSpec) -> Plan:

@@ -7,6 +7,7 @@ from typing import Any
 
 from coordinator.schedule.channel_models import ChannelModel, report
 from coordinator.schedule.plan import Plan, num_commands
+from coordinator.schedule.recompute import Recompute
 from coordinator.schedule.simulate import Timeline
 
 _SEPARATOR = " | "
@@ -18,8 +19,11 @@ _MAX_REPORTED_COMMANDS = 2**14
 """Commands of the largest plan that is tried on weaker channels; it takes a second."""
 
 
-def plan_record(plan: Plan, timeline: Timeline, *, with_orders: bool) -> dict[str, Any]:
-    """Return what `takt plan --output json` prints; costs are in the units of the contract."""
+def plan_record(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, with_orders: bool) -> dict[str, Any]:
+    """Return what `takt plan --output json` prints; costs are in the units of the contract.
+
+    ``recompute`` is that of a job; without one nothing is said of the activations that it frees.
+    """
     record: dict[str, Any] = {
         "schedule": plan.schedule,
         "num_stages": plan.placement.num_workers,
@@ -32,7 +36,11 @@ def plan_record(plan: Plan, timeline: Timeline, *, with_orders: bool) -> dict[st
         "num_weight_versions": [1] * plan.placement.num_workers,  # every schedule that is built updates at a flush
         "num_commands": num_commands(plan),
     }
-    return {**record, "orders": [[str(action) for action in order] for order in plan.orders]} if with_orders else record
+    if recompute is not None:
+        record["peak_activations"] = list(timeline.peak_activations)
+    if with_orders:
+        record["orders"] = [[str(action) for action in order] for order in plan.orders]
+    return record
 
 
 def plan_title(plan: Plan) -> str:
@@ -41,18 +49,25 @@ def plan_title(plan: Plan) -> str:
     return f"{plan.schedule}, {plan.placement.num_workers} workers{chunks}, {_microbatches(plan)} microbatches"
 
 
-def plan_lines(plan: Plan, timeline: Timeline, *, comm: float) -> list[str]:
-    """Return the summary of a plan as lines of name and value."""
+def plan_lines(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, comm: float) -> list[str]:
+    """Return the summary of a plan as lines of name and value; ``recompute`` is that of a job."""
+    recompute_rows, activation_rows = [], []
+    if recompute is not None and any(recompute.parts):
+        recompute_rows = [("recompute", _recomputed(recompute))]
+        activations = _by_worker([f"{peak:.4g}" for peak in timeline.peak_activations])
+        activation_rows = [("peak activations", f"{activations}  (held at once, in full stages)")]
     rows = [
         ("schedule", plan.schedule),
         ("workers", str(plan.placement.num_workers)),
         ("chunks", f"{plan.placement.num_chunks}  (stages on each worker)"),
         ("microbatches", _microbatches(plan)),
+        *recompute_rows,
         ("makespan", f"{timeline.makespan:g}  (forward of a full stage 1, backward 2, transfer {comm:g})"),
         ("ideal", f"{timeline.ideal:g}"),
         ("bubble", f"{timeline.bubble_fraction:.1%}"),
         ("bubble per worker", _by_worker([f"{bubble:.1%}" for bubble in timeline.bubbles])),
         ("peak in flight", f"{_by_worker([f'{peak:g}' for peak in timeline.peak_in_flight])}  (in full stages)"),
+        *activation_rows,
         ("commands", f"{num_commands(plan)}  (of one step and one replica)"),
         *_channel_rows(plan),
     ]
@@ -60,6 +75,12 @@ def plan_lines(plan: Plan, timeline: Timeline, *, comm: float) -> list[str]:
         columns = f"{_columns(plan, timeline):g} columns, at most {_MAX_COLUMNS} are drawn"
         rows.append(("picture", f"left out: {columns}; --svg FILE and --csv FILE hold all of it"))
     return [f"{name:<19}{value}" for name, value in rows]
+
+
+def _recomputed(recompute: Recompute) -> str:
+    shares = _by_worker([f"{part / recompute.whole:.0%}" for part in recompute.parts])
+    spared = "" if recompute.kept_microbatch is None else ", but not of the last microbatch"
+    return f"{shares}  (of a stage's forward, again in its backward{spared})"
 
 
 def is_drawn(plan: Plan, timeline: Timeline) -> bool:

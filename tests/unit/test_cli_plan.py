@@ -216,6 +216,67 @@ def test_plan_of_a_job_is_that_of_its_training_step(
     assert document["num_commands"] == 4 * (6 + 6 + 2) + 3 * 2 * 2 * 6
 
 
+@pytest.mark.parametrize(
+    ("recompute", "makespan", "peak_activations"),
+    [
+        ("none", 33, [8, 8, 8, 8]),
+        ("full", 44, [1, 1, 1, 1]),
+        ("except_last", 43, [2, 2, 2, 2]),
+        # Six layers on four stages are 2, 2, 1, 1; the last one's backward is the first to begin.
+        ("1", None, [4.5, 4.5, 1, 1]),
+        ("[0, 1, 1, 0]", None, [8, 4.5, 1, 8]),
+    ],
+)
+def test_plan_of_a_job_that_recomputes_tells_the_time_that_it_costs_and_the_activations_that_it_frees(
+    recompute: str,
+    makespan: float | None,
+    peak_activations: list[float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(preflight, "local_facts", facts)
+    one_slice = ("--set", "train.gradient_accumulation_steps=1", "--microbatches", "8")
+    document = plan_json(capsys, job_file(tmp_path, pp=4), *one_slice, "--set", f"train.recompute={recompute}")
+    assert set(document) == {*FIELDS.split(", "), "peak_activations"}
+    assert document["peak_activations"] == peak_activations
+    assert document["peak_in_flight"] == [8, 8, 8, 8]
+    assert makespan in (None, document["makespan"])
+
+
+def test_plan_of_a_job_that_keeps_the_last_microbatch_keeps_that_of_the_step_not_of_each_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(preflight, "local_facts", facts)
+    document = plan_json(capsys, job_file(tmp_path, pp=1), "--set", "train.recompute=except_last")
+    assert document["makespan"] == 6 * 4 - 1  # three slices of two
+    assert document["peak_activations"] == [2]
+
+
+def test_plan_of_a_job_that_recomputes_as_a_table_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(preflight, "local_facts", facts)
+    svg = tmp_path / "plan.svg"
+    job = job_file(tmp_path, pp=2)
+    options = ("--set", "train.gradient_accumulation_steps=1", "--schedule", "1f1b", "--svg", str(svg))
+    assert main(["plan", job, *options, "--set", "train.recompute=except_last"]) == 0
+    table, _, grid = capsys.readouterr().out.partition("\n\n")
+    rows = {line[:19].strip(): line[19:] for line in table.splitlines()}
+    assert (
+        rows["recompute"] == "100% each  (of a stage's forward, again in its backward, but not of the last microbatch)"
+    )
+    assert rows["peak in flight"] == "2, 1  (in full stages)"
+    assert rows["peak activations"] == "2, 1  (held at once, in full stages)"
+    assert rows["makespan"].startswith("10  (forward of a full stage 1, backward 2, transfer 0)")
+    assert grid == ("stage 0 | F0 F1 .  .  .  B0------ B1---\nstage 1 | .  F0 B0------ F1 B1--- .  .\n")
+    assert "makespan 10, bubble" in svg.read_text()
+    assert main(["plan", job, *options, "--set", "train.recompute=[1, 2]"]) == 0
+    assert "recompute          33%, 67%  (of a stage's forward, again in its backward)" in capsys.readouterr().out
+    assert main(["plan", job, *options]) == 0
+    assert "peak activations" not in capsys.readouterr().out
+
+
 def test_plan_of_a_job_with_options_is_that_of_the_schedule_they_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

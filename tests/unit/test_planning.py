@@ -87,6 +87,33 @@ def test_plan_job_takes_every_option_of_the_schedule(
     assert peak in (None, prediction.peak_in_flight)
 
 
+@pytest.mark.parametrize(
+    ("recompute", "parts"),
+    [
+        ("none", (0, 0, 0, 0)),
+        ("full", (6, 6, 6, 6)),
+        ("except_last", (6, 6, 6, 6)),
+        (2, (4, 4, 6, 6)),  # ten layers are 3, 3, 2, 2; in sixths
+        (7, (6, 6, 6, 6)),
+        ([0, 3, 1, 2], (0, 6, 3, 6)),
+    ],
+)
+def test_plan_job_knows_the_share_of_every_stage_that_is_computed_again(
+    recompute: object, parts: tuple[int, ...]
+) -> None:
+    job = plan(parallel={"pp": 4}, schedule={"name": "gpipe"}, train={"recompute": recompute})
+    whole = job.recompute.whole
+    assert [part / whole for part in job.recompute.parts] == [part / 6 for part in parts]
+    assert job.recompute.kept_microbatch == (7 if recompute == "except_last" else None)
+
+
+def test_plan_job_predicts_a_step_with_what_is_computed_again() -> None:
+    job = plan(parallel={"pp": 4}, schedule={"name": "1f1b", "num_microbatches": 8}, train={"recompute": "full"})
+    assert job.prediction.makespan == (8 + 3) * 4
+    assert job.prediction.bubble_fraction == pytest.approx(3 / 11)
+    assert job.prediction.peak_activations == (1, 1, 1, 1)
+
+
 @pytest.mark.parametrize(("name", "num_chunks"), [("1f1b", 1), ("interleaved", 2), ("zbv", 2), ("looped_bfs", 3)])
 def test_plan_job_evaluates_every_microbatch_on_every_stage_of_any_placement(name: str, num_chunks: int) -> None:
     job = plan(parallel={"pp": 2}, schedule={"name": name, "num_chunks": num_chunks, "num_microbatches": 4})

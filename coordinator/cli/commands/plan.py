@@ -18,6 +18,7 @@ from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.draw import draw
 from coordinator.schedule.limits import SizeError
 from coordinator.schedule.plan import Plan, Schedule, make_plan
+from coordinator.schedule.recompute import Recompute
 from coordinator.schedule.simulate import Costs, simulate
 from coordinator.schedule.svg import to_svg
 from coordinator.schedule.text import to_csv
@@ -111,7 +112,8 @@ def command(
     Either for JOB.yaml, whose schedule the options then override; or for --stages P with --schedule (1f1b),
     --chunks (1) and --microbatches (8); or for --file PLAN.csv, which says all of these itself.
     Lengths are in forwards of one full stage: a forward takes 1, a backward 2, a transfer 0 or --comm; a chunk
-    takes its share of that.
+    takes its share of that. What the job's train.recompute computes again makes backwards longer, by 1 for a whole
+    stage.
     """
     shape = _Shape(
         schedule=schedule,
@@ -123,8 +125,10 @@ def command(
         file=file,
     )
     costs = Costs(comm=comm)
+    recompute = None
     if job_file is not None:
-        plan = check_job(job_file, [*(settings or []), *shape.settings()]).train
+        job = check_job(job_file, [*(settings or []), *shape.settings()])
+        plan, recompute = job.train, job.recompute
     elif settings:
         raise CliError(ExitCode.INVALID, "--set changes a job file, and none was given")
     else:
@@ -134,7 +138,7 @@ def command(
             message = _OPTION_BY_SIZE[error.option] + str(error).removeprefix(error.option)
             raise CliError(ExitCode.INVALID, message) from None
         print_notices(plan)
-    _show(plan, costs, csv=csv, svg=svg, with_orders=orders, output=output)
+    _show(plan, costs, recompute, csv=csv, svg=svg, with_orders=orders, output=output)
     return ExitCode.SUCCESS
 
 
@@ -194,17 +198,24 @@ def _warmup(text: str) -> str | list[int]:
 
 
 def _show(
-    plan: Plan, costs: Costs, *, csv: Path | None, svg: Path | None, with_orders: bool, output: OutputFormat
+    plan: Plan,
+    costs: Costs,
+    recompute: Recompute | None,
+    *,
+    csv: Path | None,
+    svg: Path | None,
+    with_orders: bool,
+    output: OutputFormat,
 ) -> None:
-    timeline = simulate(plan, costs)
+    timeline = simulate(plan, costs, recompute)
     if csv is not None:
         _write("--csv", csv, to_csv(plan.workers))
     if svg is not None:
         _write("--svg", svg, to_svg(timeline, plan.placement, title=plan_title(plan)))
     if output is OutputFormat.JSON:
-        print_json(plan_record(plan, timeline, with_orders=with_orders))
+        print_json(plan_record(plan, timeline, recompute, with_orders=with_orders))
         return
-    for line in plan_lines(plan, timeline, comm=costs.comm):
+    for line in plan_lines(plan, timeline, recompute, comm=costs.comm):
         print_line(line)
     if is_drawn(plan, timeline):
         console, grid = stdout(), draw(timeline)
