@@ -42,5 +42,6 @@ def step_record(
         padded_tokens=description.padded_tokens,
         seconds=seconds,
         skipped=first.skipped,
+        loss_scale=first.loss_scale,
         rows=rows if record_rows else None,
     )

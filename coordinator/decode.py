@@ -35,6 +35,7 @@ def reported_of(worker: int, message: commands_pb2.StepReport) -> Reported:
         grad_norm=message.grad_norm if has_norm else None,
         learning_rate=message.learning_rate,
         skipped=message.skipped,
+        loss_scale=message.loss_scale if message.HasField("loss_scale") else None,
         busy_seconds=tuple((share.stage, share.seconds) for share in message.times if share.busy),
         idle_seconds=sum(share.seconds for share in message.times if not share.busy),
     )

@@ -36,6 +36,7 @@ def encode_record(record: JobRecord) -> pb.Job:
         missing_slots=record.missing_slots,
         error=None if record.error is None else _error(record.error),
         plan_bubble_fraction=record.bubble_fraction,
+        skipped_steps=record.skipped_steps,
     )
 
 

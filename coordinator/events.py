@@ -48,6 +48,8 @@ class StepResult:
     grad_norm: float | None = None
     learning_rate: float = 0.0
     skipped: bool = False
+    loss_scale: float | None = None
+    """fp16 only."""
     busy_seconds: tuple[tuple[int, float], ...] = ()
     """Stage and seconds of each time in which it computed."""
     idle_seconds: float = 0.0

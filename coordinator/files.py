@@ -114,6 +114,8 @@ def _step_line(step: StepRecord) -> str:
         "seconds": step.seconds,
         "skipped": step.skipped,
     }
+    if step.loss_scale is not None:
+        line["loss_scale"] = step.loss_scale
     if step.rows is not None:
         line["rows"] = step.rows
     return json.dumps(line, allow_nan=False) + "\n"

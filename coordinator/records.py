@@ -76,6 +76,8 @@ class JobRecord:
     missing_slots: int = 0
     bubble_fraction: float | None = None
     """Idle share of a step that the plan cannot avoid."""
+    skipped_steps: int = 0
+    """Committed steps that left the weights as they were."""
     error: JobError | None = None
 
 
@@ -119,6 +121,9 @@ class StepRecord:
     seconds: float
     """Since the commit before it, or since the workers were ready."""
     skipped: bool
+    """Whether the weights stayed as they were."""
+    loss_scale: float | None = None
+    """What the loss was multiplied by before its backward; fp16 only."""
     rows: tuple[tuple[tuple[int, ...], ...], ...] | None = None
     """Row ids per replica and microbatch, where the job asked for them."""
 

@@ -5,8 +5,11 @@ steady clock, and what is to be done comes out as commands. Once the workers
 are released, ``run_end`` decides how it ends.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 
+from coordinator.agreement import disagreement
 from coordinator.events import (
     AgentLost,
     Assign,
@@ -35,7 +38,7 @@ from coordinator.events import (
     Tick,
 )
 from coordinator.failure import Fault, FaultKind
-from coordinator.records import JobState
+from coordinator.records import JobError, JobState
 from coordinator.run_end import Advance, agent_lost, cancel, error_of, fail, finish_if_over, gone, tick
 from coordinator.run_state import STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
 
@@ -110,6 +113,10 @@ def _reported(state: RunState, kind: ItemKind, step: int, result: StepResult, no
     for index, entry in enumerate(state.outstanding):
         if (entry.item.kind, entry.item.step) == (kind, step) and result.worker in entry.waiting:
             answered = replace(entry, waiting=entry.waiting - {result.worker}, results=(*entry.results, result))
+            if kind is ItemKind.TRAIN and not answered.waiting:
+                differing = disagreement(answered.results)
+                if differing is not None:
+                    return _disagreed(state, step, *differing, now)
             return _answered(state, index, answered, now)
     return _unasked(state, result.worker, f"{kind.name.lower()} step {step}", now)
 
@@ -127,6 +134,14 @@ def _saved(state: RunState, worker: int, step: int, shards: tuple[SavedShard, ..
 def _answered(state: RunState, index: int, entry: Outstanding, now: float) -> Advance:
     outstanding = (*state.outstanding[:index], entry, *state.outstanding[index + 1 :])
     return _settled(replace(state, outstanding=outstanding, progress_at=now), (), now)
+
+
+def _disagreed(state: RunState, step: int, name: str, told: Mapping[object, frozenset[int]], now: float) -> Advance:
+    """Workers differ in what they must all have computed alike: their weights do too, so the step is not committed."""
+    values = "; ".join(f"{json.dumps(value)} on {state.names(workers)}" for value, workers in told.items())
+    message = f"the workers disagree on {name} of step {step}: {values}"
+    error = JobError(type="protocol", message=message, step=step)
+    return fail(state, Fault(kind=FaultKind.COORDINATOR, error=error), now)
 
 
 def _unasked(state: RunState, worker: int, what: str, now: float) -> Advance:

@@ -4,9 +4,8 @@ The interface of ``Store`` is the door to another database. A store belongs to
 the thread that opened it; several processes may have one file open.
 """
 
-import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,24 @@ from coordinator.records import (
     StepRecord,
     WorkerRecord,
 )
+from coordinator.stored import (
+    change_of,
+    change_values,
+    error_text,
+    evaluation_of,
+    evaluation_values,
+    job_of,
+    job_values,
+    step_of,
+    step_values,
+    worker_of,
+    worker_values,
+)
 
 FILE_NAME = "takt.db"
 RECENT_STEPS = 20
 """Steps over which a job's speed is measured."""
-_VERSION = 2
+_VERSION = 3
 """Of the tables below; a store of an older version is brought to it, one of a newer version is refused."""
 
 _SCHEMA = """
@@ -34,7 +46,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, spec_json TEXT NOT NULL, digest TEXT NOT NULL, owner TEXT NOT NULL,
     num_slots INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL, created REAL NOT NULL,
     attempt INTEGER NOT NULL, step INTEGER NOT NULL, total_steps INTEGER, epoch INTEGER NOT NULL, loss REAL,
-    started REAL, ended REAL, missing_slots INTEGER NOT NULL, bubble_fraction REAL, error TEXT
+    started REAL, ended REAL, missing_slots INTEGER NOT NULL, bubble_fraction REAL, error TEXT,
+    skipped_steps INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE IF NOT EXISTS history (
     number INTEGER PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs(id), state TEXT NOT NULL, reason TEXT NOT NULL,
@@ -44,7 +57,7 @@ CREATE INDEX IF NOT EXISTS history_of_job ON history(job, number);
 CREATE TABLE IF NOT EXISTS steps (
     job TEXT NOT NULL REFERENCES jobs(id), step INTEGER NOT NULL, epoch INTEGER NOT NULL, loss REAL, grad_norm REAL,
     learning_rate REAL NOT NULL, examples INTEGER NOT NULL, tokens INTEGER NOT NULL, padded_tokens INTEGER NOT NULL,
-    seconds REAL NOT NULL, skipped INTEGER NOT NULL, rows TEXT, PRIMARY KEY (job, step)
+    seconds REAL NOT NULL, skipped INTEGER NOT NULL, rows TEXT, loss_scale REAL, PRIMARY KEY (job, step)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evaluations (
     number INTEGER PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs(id), step INTEGER NOT NULL, split TEXT NOT NULL,
@@ -57,8 +70,12 @@ CREATE TABLE IF NOT EXISTS workers (
     stage_busy_seconds TEXT NOT NULL DEFAULT '[]', PRIMARY KEY (job, worker)
 ) STRICT, WITHOUT ROWID;
 """
-_FROM_FORMAT_1 = "ALTER TABLE workers ADD COLUMN stage_busy_seconds TEXT NOT NULL DEFAULT '[]';"
-_WORKER_LISTS = frozenset({"stages", "stage_busy_seconds"})  # columns of workers that hold lists, as JSON
+_UPGRADES = {
+    1: "ALTER TABLE workers ADD COLUMN stage_busy_seconds TEXT NOT NULL DEFAULT '[]';",
+    2: "ALTER TABLE steps ADD COLUMN loss_scale REAL;"
+    " ALTER TABLE jobs ADD COLUMN skipped_steps INTEGER NOT NULL DEFAULT 0;",
+}
+"""What brings a store of each older version to the next one."""
 
 
 class StoreError(TaktError):
@@ -94,7 +111,8 @@ class Store:
             if version > _VERSION:
                 raise StoreError(f"the job store {path} has format {version}, this program writes {_VERSION}")
             connection.executescript(_SCHEMA)
-            upgrade = _FROM_FORMAT_1 if version == 1 else ""  # as a whole, or the next start would add it again
+            # As a whole, or the next start would add it again; a store of version 0 was just made.
+            upgrade = " ".join(_UPGRADES[old] for old in range(version, _VERSION)) if version else ""
             connection.executescript(f"BEGIN; {upgrade} PRAGMA user_version={_VERSION}; COMMIT;")
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"the job store {path} cannot be opened for writing: {error}") from error
@@ -127,23 +145,22 @@ class Store:
         Raises:
             JobExistsError: the id is taken.
         """
-        values = {name: getattr(job, name) for name in job.__slots__} | {"error": _error_text(job.error)}
         change = StateChange(state=job.state, reason=job.reason, attempt=0, step=0, time=job.created)
         try:
             with self._transaction():
-                self._insert("jobs", values)
-                self._insert("history", _change_values(job.id, change))
+                self._insert("jobs", job_values(job))
+                self._insert("history", change_values(job.id, change))
         except sqlite3.IntegrityError as error:
             raise JobExistsError(f"job {job.id} exists") from error
 
     def job(self, job: str) -> JobRecord | None:
         """Return one job, None where there is none."""
         row = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
-        return None if row is None else _job(row)
+        return None if row is None else job_of(row)
 
     def jobs(self) -> list[JobRecord]:
         """Return all jobs, the oldest first."""
-        return [_job(row) for row in self._db.execute("SELECT * FROM jobs ORDER BY created, rowid")]
+        return [job_of(row) for row in self._db.execute("SELECT * FROM jobs ORDER BY created, rowid")]
 
     def count_by_state(self) -> dict[JobState, int]:
         """Return how many jobs are in each state that any job is in."""
@@ -169,11 +186,11 @@ class Store:
                 " started = CASE WHEN ? THEN coalesce(started, ?) ELSE started END,"
                 " ended = CASE WHEN ? THEN ? ELSE ended END WHERE id = ?",
                 (
-                    *(change.state, change.reason, change.attempt, _error_text(error)),
+                    *(change.state, change.reason, change.attempt, error_text(error)),
                     *(change.state is JobState.STARTING, change.time, change.state.is_final, change.time, job),
                 ),
             )
-            self._insert("history", _change_values(job, change))
+            self._insert("history", change_values(job, change))
 
     def set_waiting(self, job: str, *, reason: str, missing_slots: int) -> None:
         """Say what a job waits for, if it is queued still; that is no change of state."""
@@ -192,11 +209,11 @@ class Store:
 
     def add_step(self, job: str, step: StepRecord) -> None:
         """Commit one step."""
-        values = {name: getattr(step, name) for name in step.__slots__} | {"rows": _rows_text(step), "job": job}
         with self._transaction():
-            self._insert("steps", values)
+            self._insert("steps", step_values(job, step))
             self._db.execute(
-                "UPDATE jobs SET step = ?, epoch = ?, loss = ? WHERE id = ?", (step.step, step.epoch, step.loss, job)
+                "UPDATE jobs SET step = ?, epoch = ?, loss = ?, skipped_steps = skipped_steps + ? WHERE id = ?",
+                (step.step, step.epoch, step.loss, step.skipped, job),
             )
 
     def steps(self, job: str, *, last: int | None = None) -> list[StepRecord]:
@@ -205,35 +222,34 @@ class Store:
             "SELECT * FROM (SELECT * FROM steps WHERE job = ? ORDER BY step DESC LIMIT ?) ORDER BY step",
             (job, -1 if last is None else last),
         )
-        return [_step(row) for row in rows]
+        return [step_of(row) for row in rows]
 
     def add_evaluation(self, job: str, evaluation: EvaluationRecord) -> None:
         """Keep one evaluation."""
-        values = {name: getattr(evaluation, name) for name in evaluation.__slots__}
-        self._insert("evaluations", values | {"metrics": json.dumps(evaluation.metrics), "job": job})
+        self._insert("evaluations", evaluation_values(job, evaluation))
 
     def evaluations(self, job: str) -> list[EvaluationRecord]:
         """Return the evaluations of a job in order."""
         rows = self._db.execute("SELECT * FROM evaluations WHERE job = ? ORDER BY number", (job,))
-        return [_evaluation(row) for row in rows]
+        return [evaluation_of(row) for row in rows]
 
     def set_workers(self, job: str, workers: Iterable[WorkerRecord]) -> None:
         """Replace what is known of a job's workers."""
         with self._transaction():
             self._db.execute("DELETE FROM workers WHERE job = ?", (job,))
             for worker in workers:
-                lists = {name: json.dumps(getattr(worker, name)) for name in _WORKER_LISTS}
-                values = {name: getattr(worker, name) for name in worker.__slots__}
-                self._insert("workers", values | lists | {"job": job})
+                self._insert("workers", worker_values(job, worker))
 
     def workers(self, job: str) -> list[WorkerRecord]:
         """Return the workers of a job's last attempt, ascending."""
-        return [_worker(row) for row in self._db.execute("SELECT * FROM workers WHERE job = ? ORDER BY worker", (job,))]
+        return [
+            worker_of(row) for row in self._db.execute("SELECT * FROM workers WHERE job = ? ORDER BY worker", (job,))
+        ]
 
     def history(self, job: str) -> list[StateChange]:
         """Return every change of a job's state, the oldest first."""
         rows = self._db.execute("SELECT * FROM history WHERE job = ? ORDER BY number", (job,))
-        return [StateChange(**_fields(row, StateChange) | {"state": JobState(row["state"])}) for row in rows]
+        return [change_of(row) for row in rows]
 
     def _transaction(self) -> "_Transaction":
         return _Transaction(self._db)
@@ -258,43 +274,3 @@ class _Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._db.execute("COMMIT" if kind is None else "ROLLBACK")
-
-
-def _fields(row: sqlite3.Row, record: type) -> dict[str, Any]:
-    names: Sequence[str] = record.__slots__  # type: ignore[attr-defined]  # every record has slots
-    # What a store of an older version, opened for reading, does not know has the record's default.
-    return {name: row[name] for name in names if name in row.keys()}  # noqa: SIM118  # a row iterates over values
-
-
-def _job(row: sqlite3.Row) -> JobRecord:
-    error = None if row["error"] is None else JobError(**json.loads(row["error"]))
-    return JobRecord(**_fields(row, JobRecord) | {"state": JobState(row["state"]), "error": error})
-
-
-def _step(row: sqlite3.Row) -> StepRecord:
-    rows = None
-    if row["rows"] is not None:
-        rows = tuple(tuple(tuple(ids) for ids in replica) for replica in json.loads(row["rows"]))
-    return StepRecord(**_fields(row, StepRecord) | {"skipped": bool(row["skipped"]), "rows": rows})
-
-
-def _worker(row: sqlite3.Row) -> WorkerRecord:
-    fields = _fields(row, WorkerRecord)
-    return WorkerRecord(**fields | {name: tuple(json.loads(fields[name])) for name in _WORKER_LISTS & fields.keys()})
-
-
-def _evaluation(row: sqlite3.Row) -> EvaluationRecord:
-    metrics = tuple((name, value) for name, value in json.loads(row["metrics"]))
-    return EvaluationRecord(**_fields(row, EvaluationRecord) | {"metrics": metrics})
-
-
-def _change_values(job: str, change: StateChange) -> dict[str, Any]:
-    return {name: getattr(change, name) for name in change.__slots__} | {"job": job}
-
-
-def _error_text(error: JobError | None) -> str | None:
-    return None if error is None else json.dumps({name: getattr(error, name) for name in error.__slots__})
-
-
-def _rows_text(step: StepRecord) -> str | None:
-    return None if step.rows is None else json.dumps(step.rows)

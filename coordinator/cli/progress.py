@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.documents import state_name
-from coordinator.cli.tables import duration, state_text, steps_text
+from coordinator.cli.tables import duration, progress_text, state_text
 
 LINE_SECONDS = 10.0
 """Time between two lines where there is no terminal and the state stays what it is."""
@@ -54,7 +54,8 @@ class LineProgress:
             self._printed = self._now()
         elif job.step != self._step and self._now() - self._printed >= LINE_SECONDS:
             self._step, self._printed = job.step, self._now()
-            parts = [f"{state_name(job.state)} step {steps_text(job)}", loss_text(job), speed_text(job), eta_text(job)]
+            steps = f"{state_name(job.state)} step {progress_text(job)}"
+            parts = [steps, loss_text(job), speed_text(job), eta_text(job)]
             self._console.print(", ".join(filter(None, parts)), soft_wrap=True)
 
     def close(self) -> None:
@@ -87,7 +88,7 @@ class BarProgress:
             self._task,
             total=job.total_steps if job.HasField("total_steps") else None,
             completed=job.step,
-            step=f"step {steps_text(job)}",
+            step=f"step {progress_text(job)}",
             loss=loss_text(job),
             speed=speed_text(job),
             eta=eta_text(job),

@@ -7,7 +7,7 @@ from typing import Any
 from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.outcome import outcome_line
-from coordinator.cli.tables import duration, error_place, steps_text
+from coordinator.cli.tables import duration, error_place, progress_text
 
 LOG_LINES = 15
 _NOT_METRICS = frozenset({"step", "split", "examples", "loss", "reason"})
@@ -34,8 +34,8 @@ def summary_lines(job: pb.Job, *, folder: Path) -> list[str]:
 
 def _steps(job: pb.Job) -> str:
     if not job.HasField("ended"):
-        return steps_text(job)
-    return f"{steps_text(job)} in {duration(job.ended - (job.started if job.HasField('started') else job.created))}"
+        return progress_text(job)
+    return f"{progress_text(job)} in {duration(job.ended - (job.started if job.HasField('started') else job.created))}"
 
 
 def _evaluation(record: dict[str, Any]) -> str:

@@ -45,6 +45,11 @@ def steps_text(job: pb.Job) -> str:
     return f"{job.step}/{job.total_steps if job.HasField('total_steps') else '?'}"
 
 
+def progress_text(job: pb.Job) -> str:
+    """Return ``step/total``, and how many of the steps so far left the weights as they were, if any did."""
+    return f"{steps_text(job)} ({job.skipped_steps} skipped)" if job.skipped_steps else steps_text(job)
+
+
 def plain_table(*columns: str) -> Table:
     """Return a table without lines, for terminals and for `awk` alike."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -103,7 +108,7 @@ def _facts(job: pb.Job) -> Table:
         ("reason", job.reason),
         ("missing slots", str(job.missing_slots) if job.missing_slots else None),
         ("attempt", str(job.attempt)),
-        ("step", f"{steps_text(job)}, epoch {job.epoch}"),
+        ("step", f"{progress_text(job)}, epoch {job.epoch}"),
         ("loss", f"{job.loss:.6f}" if job.HasField("loss") else None),
         ("speed", f"{job.examples_per_second:.1f} examples/s" if job.HasField("examples_per_second") else None),
         ("time left", duration(job.eta_seconds) if job.HasField("eta_seconds") and not has_ended(job) else None),

@@ -10,7 +10,7 @@ from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.progress import BarProgress, LineProgress
 from coordinator.cli.summary import summary_lines
-from coordinator.cli.tables import duration, show_jobs
+from coordinator.cli.tables import duration, show_job, show_jobs
 
 
 def running(step: int) -> pb.Job:
@@ -38,6 +38,25 @@ def test_line_progress_prints_changes_of_state_at_once_and_steps_every_ten_secon
         "RUNNING step 106/200, loss 0.6931, 42.1 examples/s, ETA 1m05s",
         "RUNNING step 207/200, loss 0.6931, 42.1 examples/s, ETA 1m05s",
     ]
+
+
+def test_progress_summary_and_status_tell_the_steps_that_were_skipped(tmp_path: Path) -> None:
+    job = running(step=120)
+    job.skipped_steps = 2
+    out, times = io.StringIO(), itertools.count(step=11.0)
+    progress = LineProgress(Console(file=out, width=60), now=lambda: next(times))
+    progress.show(job)
+    progress.show(job)
+    assert "RUNNING step 120/200 (2 skipped), loss 0.6931, 42.1 examples/s, ETA 1m05s" in out.getvalue().splitlines()
+    show_job(Console(file=out, width=100), job)
+    assert "120/200 (2 skipped), epoch 0" in out.getvalue()
+    bar = io.StringIO()
+    on_terminal = BarProgress(Console(file=bar, width=80, force_terminal=True, color_system=None))
+    on_terminal.show(job)
+    on_terminal.close()
+    assert "step 120/200 (2 skipped)" in bar.getvalue()
+    job.state, job.started, job.ended = pb.JOB_STATE_SUCCEEDED, 100.0, 183.0
+    assert "  steps       120/200 (2 skipped) in 1m23s" in summary_lines(job, folder=tmp_path)
 
 
 def test_line_progress_is_silent_while_no_step_is_done() -> None:

@@ -31,11 +31,20 @@ def test_step_record_adds_losses_by_replica_then_microbatch_and_divides_once() -
     assert (record.step, record.epoch, record.examples, record.tokens, record.padded_tokens) == (4, 1, 10, 60, 7)
     assert (record.grad_norm, record.learning_rate, record.seconds, record.skipped) == (2.0, 1e-3, 0.5, False)
     assert record.rows == (((3, 1),), ((8,),))
+    assert record.loss_scale is None
 
 
 def test_step_record_loss_not_a_number_is_none() -> None:
     record = step_record([result(0, math.nan)], DESCRIPTION, seconds=0.5, record_rows=False)
     assert (record.loss, record.rows) == (None, None)
+
+
+def test_step_record_overflow_keeps_scale_and_rate_and_has_neither_norm_nor_loss() -> None:
+    """An overflow in the forward leaves no finite loss; the rate is the one that the update would have used."""
+    overflow = StepResult(worker=0, loss_sums=(math.inf,), learning_rate=1e-3, skipped=True, loss_scale=65536.0)
+    record = step_record([overflow], DESCRIPTION, seconds=0.5, record_rows=False)
+    assert (record.loss, record.grad_norm, record.skipped) == (None, None, True)
+    assert (record.loss_scale, record.learning_rate) == (65536.0, 1e-3)
 
 
 def test_step_record_skipped_step_has_no_norm() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from prometheus_client import CollectorRegistry, generate_latest
 
 from coordinator.membership import SlotState
@@ -34,6 +36,19 @@ def test_run_metrics_committed_steps_add_up() -> None:
     assert found[f"takt_learning_rate{label}"] == 1e-3
     assert found[f"takt_plan_bubble_ratio{label}"] == 0.25
     assert found[f"takt_step_seconds_count{label}"] == 2
+
+
+def test_run_metrics_a_skipped_step_is_counted_and_leaves_loss_and_norm_as_they_were() -> None:
+    registry = CollectorRegistry()
+    metrics = RunMetrics(registry)
+    metrics.committed("r", step(1))
+    metrics.committed("r", replace(step(2), loss=None, grad_norm=None, skipped=True, loss_scale=65536.0))
+    found = series(registry)
+    label = '{run="r"}'
+    assert found[f"takt_steps_total{label}"] == 2
+    assert found[f"takt_steps_skipped_total{label}"] == 1
+    assert found[f"takt_loss{label}"] == 0.5
+    assert found[f"takt_grad_norm{label}"] == 3.0
 
 
 def test_run_metrics_a_checkpoint_is_counted_with_its_time() -> None:

@@ -1,5 +1,6 @@
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,12 @@ def test_append_step_writes_the_fields_of_the_contract(files: JobFiles) -> None:
             "padded_tokens": 3, "seconds": 0.25, "skipped": True,
         },
     ]  # fmt: skip
+
+
+def test_append_step_of_an_fp16_job_tells_the_loss_scale(files: JobFiles) -> None:
+    files.append_step(replace(step(1), loss_scale=65536.0))
+    (line,) = (files.folder / "steps.jsonl").read_text().splitlines()
+    assert json.loads(line)["loss_scale"] == 65536.0
 
 
 def test_append_step_not_a_number_is_refused(files: JobFiles) -> None:

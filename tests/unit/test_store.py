@@ -1,8 +1,10 @@
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from coordinator.files import JobFiles
 from coordinator.records import (
     EvaluationRecord,
     JobError,
@@ -43,6 +45,10 @@ def step(number: int, loss: float | None = 0.5) -> StepRecord:
         skipped=False,
         rows=(((1, 2), (3,)), ((), (4,))),
     )
+
+
+def overflow(number: int) -> StepRecord:
+    return replace(step(number, loss=None), grad_norm=None, skipped=True, loss_scale=65536.0)
 
 
 def change(state: JobState, time: float, step: int = 0) -> StateChange:
@@ -95,6 +101,33 @@ def test_store_step_comes_back_whole_and_moves_the_job_on(tmp_path: Path) -> Non
     record = store.job("one")
     assert record is not None
     assert (record.step, record.epoch, record.loss) == (2, 1, None)
+
+
+def test_store_counts_the_steps_that_were_skipped_and_gives_them_back_whole(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_job(job())
+    steps = [overflow(1), replace(step(2), loss_scale=32768.0), overflow(3)]
+    for each in steps:
+        store.add_step("one", each)
+    assert store.steps("one") == steps
+    record = store.job("one")
+    assert record is not None
+    assert (record.step, record.skipped_steps, record.loss) == (3, 2, None)
+
+
+def test_store_steps_make_the_lines_that_were_written_when_they_were_committed(tmp_path: Path) -> None:
+    """A coordinator that starts writes steps.jsonl from the store where it finds it damaged."""
+    store, files = Store.open(tmp_path), JobFiles.of(tmp_path, "one")
+    store.add_job(job())
+    files.create("{}")
+    for each in (overflow(1), replace(step(2), loss_scale=32768.0), step(3)):
+        store.add_step("one", each)
+        files.append_step(each)
+    path = files.folder / "steps.jsonl"
+    written = path.read_bytes()
+    path.write_bytes(written[:100])
+    files.repair(store.steps("one"), [])
+    assert path.read_bytes() == written
 
 
 def test_store_step_committed_twice_is_an_error(tmp_path: Path) -> None:
@@ -178,34 +211,42 @@ def test_store_of_another_format_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "takt.db")
     connection.execute("PRAGMA user_version=99")
     connection.close()
-    with pytest.raises(StoreError, match="has format 99, this program writes 2"):
+    with pytest.raises(StoreError, match="has format 99, this program writes 3"):
         Store.open(tmp_path)
 
 
-def first_format(state_dir: Path) -> None:
-    """Turn a store into one of the first format, in which a worker's time is not kept by stage."""
+def older_format(state_dir: Path, version: int) -> None:
+    """Turn a store into one of an older format: the first keeps no times by stage, the second no loss scale."""
     connection = sqlite3.connect(state_dir / "takt.db")
-    connection.execute("ALTER TABLE workers DROP COLUMN stage_busy_seconds")
-    connection.execute("PRAGMA user_version=1")
+    connection.execute("ALTER TABLE steps DROP COLUMN loss_scale")
+    connection.execute("ALTER TABLE jobs DROP COLUMN skipped_steps")
+    if version == 1:
+        connection.execute("ALTER TABLE workers DROP COLUMN stage_busy_seconds")
+    connection.execute(f"PRAGMA user_version={version}")
     connection.commit()
     connection.close()
 
 
-def test_store_of_the_first_format_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_store_of_an_older_format_is_read_and_brought_up_to_date(version: int, tmp_path: Path) -> None:
     old = WorkerRecord(worker=0, stages=(0,), dp_rank=0, host="h", state="ended", busy_seconds=2.0)
     new = WorkerRecord(
         worker=0, stages=(0, 3), dp_rank=0, host="h", state="ended", busy_seconds=2.0, stage_busy_seconds=(0.5, 1.5)
     )
     store = Store.open(tmp_path)
     store.add_job(job())
+    store.add_step("one", step(1))
     store.set_workers("one", [old])
     store.close()
-    first_format(tmp_path)
-    assert Store.open_read_only(tmp_path).workers("one") == [old]
+    older_format(tmp_path, version)
+    reader = Store.open_read_only(tmp_path)
+    assert (reader.workers("one"), reader.steps("one"), reader.jobs()[0].skipped_steps) == ([old], [step(1)], 0)
     store = Store.open(tmp_path)
-    assert store.workers("one") == [old]
+    assert (store.workers("one"), store.steps("one"), store.jobs()[0].skipped_steps) == ([old], [step(1)], 0)
     store.set_workers("one", [new])
-    assert store.workers("one") == [new]
+    store.add_step("one", overflow(2))
+    assert (store.workers("one"), store.steps("one", last=1)) == ([new], [overflow(2)])
+    assert store.jobs()[0].skipped_steps == 1
     store.close()
     Store.open(tmp_path).close()  # once is enough
 

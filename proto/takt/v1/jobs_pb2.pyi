@@ -31,7 +31,7 @@ JOB_STATE_FAILED: JobState
 JOB_STATE_CANCELLED: JobState
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "state", "reason", "attempt", "step", "total_steps", "epoch", "loss", "examples_per_second", "eta_seconds", "created", "started", "ended", "workers", "missing_slots", "error", "history", "plan_bubble_fraction")
+    __slots__ = ("id", "name", "state", "reason", "attempt", "step", "total_steps", "epoch", "loss", "examples_per_second", "eta_seconds", "created", "started", "ended", "workers", "missing_slots", "error", "history", "plan_bubble_fraction", "skipped_steps")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class Job(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     PLAN_BUBBLE_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_STEPS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     state: JobState
@@ -70,7 +71,8 @@ class Job(_message.Message):
     error: JobError
     history: _containers.RepeatedCompositeFieldContainer[StateChange]
     plan_bubble_fraction: float
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[int] = ..., loss: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., created: _Optional[float] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[JobWorker, _Mapping]]] = ..., missing_slots: _Optional[int] = ..., error: _Optional[_Union[JobError, _Mapping]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., plan_bubble_fraction: _Optional[float] = ...) -> None: ...
+    skipped_steps: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[int] = ..., loss: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., created: _Optional[float] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[JobWorker, _Mapping]]] = ..., missing_slots: _Optional[int] = ..., error: _Optional[_Union[JobError, _Mapping]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., plan_bubble_fraction: _Optional[float] = ..., skipped_steps: _Optional[int] = ...) -> None: ...
 
 class JobWorker(_message.Message):
     __slots__ = ("worker", "stages", "dp_rank", "host", "pid", "state", "parameters", "peak_bytes", "last_progress", "busy_seconds", "idle_seconds", "stage_busy_seconds")
