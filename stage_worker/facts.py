@@ -13,14 +13,19 @@ from typing import Any
 from google.protobuf import json_format
 from takt.v1 import workers_pb2 as pb
 
-from stage_worker.models.config import ModelConfigError, TaskNeeds, new_config, pretrained_config
-from stage_worker.models.families import UnsupportedModelError
+from stage_worker.models.config import (
+    HIGHEST_UNNAMED_PAD,
+    ModelConfigError,
+    TaskNeeds,
+    new_config,
+    pretrained_config,
+)
+from stage_worker.models.families import FAMILIES, UnsupportedModelError
 from stage_worker.models.objective import Objective
+from stage_worker.models.variants import most_positions
 from stage_worker.models.weights import WeightsError, WeightsFolder
 
 REFUSED_EXIT = 2
-_HEAD = "classifier.weight"
-"""Tensor that a folder with a trained head has."""
 _DEFAULT_LABEL = re.compile(r"LABEL_\d+")
 
 
@@ -54,12 +59,13 @@ def model_facts(section: Mapping[str, Any], objective: Objective = Objective.CLA
         raise ModelConfigError(f"model.pretrained: there is no folder {folder}; name a local Hugging Face model folder")
     config = pretrained_config(Path(folder), objective)
     weights = WeightsFolder(Path(folder), base_prefix="")  # lists what there is, reads nothing
-    return _facts(config, vocabulary_size=config.vocab_size, has_head=weights.has(_HEAD))
+    has_head = objective is Objective.CLASSIFICATION and weights.has(FAMILIES[config.model_type].head)
+    return _facts(config, vocabulary_size=config.vocab_size, has_head=has_head)
 
 
 def _facts_of_new(values: Mapping[str, Any], objective: Objective) -> pb.ModelFacts:
     # The data decide the vocabulary where the config names none; any size does for the other facts.
-    needs = TaskNeeds(labels=(), num_labels=2, pad_token_id=0, vocabulary_size=2**31 - 1)
+    needs = TaskNeeds(labels=(), num_labels=2, pad_token_id=HIGHEST_UNNAMED_PAD, vocabulary_size=2**31 - 1)
     config = new_config(values, needs, objective)
     has_head = not values.keys().isdisjoint(("num_labels", "id2label"))
     return _facts(config, vocabulary_size=config.vocab_size if "vocab_size" in values else 0, has_head=has_head)
@@ -74,9 +80,9 @@ def _facts(config: Any, *, vocabulary_size: int, has_head: bool) -> pb.ModelFact
         model_type=config.model_type,
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
-        max_positions=config.max_position_embeddings,
+        max_positions=most_positions(config),
         vocabulary_size=vocabulary_size,
-        token_types=config.type_vocab_size,
+        token_types=config.type_vocab_size if FAMILIES[config.model_type].takes_token_types else 0,
         labels=labels,
     )
 

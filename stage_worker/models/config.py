@@ -8,26 +8,20 @@ from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, AutoConfig
-from transformers.activations import ACT2FN
 
-from stage_worker.models.families import UnsupportedModelError, check_supported
+from stage_worker.models.families import FAMILIES, UnsupportedModelError, check_supported
 from stage_worker.models.objective import Objective
+from stage_worker.models.variants import problems, unsupported
 
-_SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "type_vocab_size"),
-)
-_PROBABILITIES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
-_RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(_SIZES, (1, 2**31 - 1)),
-    **dict.fromkeys(_PROBABILITIES, (0.0, 1.0)),
-    **dict.fromkeys(("layer_norm_eps", "initializer_range"), (0.0, 1.0)),
-}
-"""Least and greatest value of the numbers of a config, which transformers checks for their type only."""
 _ALIASES = ("num_labels", "torch_dtype")
 """Keys that transformers takes beside those that it stores."""
+_ROTARY_ALIASES = ("rope_theta", "rope_scaling")
+"""The same of families with rotary positions."""
 _OBSOLETE: Mapping[str, object] = {"gradient_checkpointing": False, "position_embedding_type": "absolute"}
 """Keys that transformers has given up but old files still hold, each with the one value that is still true."""
+
+HIGHEST_UNNAMED_PAD = 1
+"""Pad id, the greatest of common tokenizers for encoders, by which positions are promised before the data are known."""
 
 
 class ModelConfigError(ValueError):
@@ -78,7 +72,14 @@ def new_config(values: Mapping[str, Any], needs: TaskNeeds, objective: Objective
     check_supported(model_type, objective)
     _check_keys(model_type, given)
     given.setdefault("vocab_size", needs.vocabulary_size)
-    given.setdefault("pad_token_id", needs.pad_token_id)
+    if "pad_token_id" not in given:
+        given["pad_token_id"] = needs.pad_token_id
+        if FAMILIES[model_type].positions_follow_pad and needs.pad_token_id > HIGHEST_UNNAMED_PAD:
+            raise ModelConfigError(
+                f"model.config names no pad_token_id, from which a {model_type} counts its positions; "
+                f"set it to {needs.pad_token_id}, that of the data"
+            )
+    _leave_out_foreign_ids(model_type, given)
     try:
         config = AutoConfig.for_model(model_type, **given)
     except Exception as error:  # the library validates with types of its own
@@ -88,25 +89,39 @@ def new_config(values: Mapping[str, Any], needs: TaskNeeds, objective: Objective
 
 
 def fit_to_task(config: Any, needs: TaskNeeds, *, attention: str) -> None:
-    """Set the head, the attention implementation and the stored type of ``config``.
+    """Set the head, the pad id, the attention implementation and the stored type of ``config``.
 
     Args:
         config: changed in place.
         needs: of the data.
         attention: sdpa or eager.
+
+    Raises:
+        ModelConfigError: the model counts positions from a pad id that is not the data's.
     """
+    if FAMILIES[config.model_type].positions_follow_pad and config.pad_token_id != needs.pad_token_id:
+        raise ModelConfigError(
+            f"the pad_token_id of the model is {config.pad_token_id}, that of data.tokenizer is {needs.pad_token_id}; "
+            f"a {config.model_type} counts positions from it, so they need to be the same"
+        )
+    config.pad_token_id = needs.pad_token_id
     if needs.labels:
         config.id2label = dict(enumerate(needs.labels))
         config.label2id = {label: index for index, label in enumerate(needs.labels)}
+        config.problem_type = "single_label_classification"
     elif needs.num_labels:
         config.num_labels = needs.num_labels
+        config.problem_type = "regression"
     config._attn_implementation = attention
     config.dtype = torch.float32
 
 
 def _check_keys(model_type: str, given: Mapping[str, Any]) -> None:
     """Refuse keys that transformers would keep and never read, most of them slips."""
-    known = sorted({*CONFIG_MAPPING[model_type]().to_dict(), *_ALIASES})
+    default = CONFIG_MAPPING[model_type]()
+    stored = default.to_dict()
+    rotary = _ROTARY_ALIASES if "rope_parameters" in stored else ()
+    known = sorted({*stored, *default.attribute_map, *_ALIASES, *rotary})
     for key, value in given.items():
         if key in _OBSOLETE:
             if value != _OBSOLETE[key]:
@@ -114,25 +129,22 @@ def _check_keys(model_type: str, given: Mapping[str, Any]) -> None:
         elif key not in known:
             nearest = get_close_matches(key, known, n=1, cutoff=0.0)[0]
             raise ModelConfigError(f"model.config.{key} is no key of a {model_type} config; the nearest is {nearest}")
+    for name, own in default.attribute_map.items():
+        if name in given and own in given:
+            raise ModelConfigError(f"model.config has both {name} and {own}, which are one; leave one out")
+
+
+def _leave_out_foreign_ids(model_type: str, given: dict[str, Any]) -> None:
+    """Name no begin or end token where nobody asked for one and the family's own lies outside the vocabulary."""
+    default = CONFIG_MAPPING[model_type]()
+    for key in ("bos_token_id", "eos_token_id"):
+        own = getattr(default, key)
+        if isinstance(own, int) and isinstance(given["vocab_size"], int) and own >= given["vocab_size"]:
+            given.setdefault(key, None)
 
 
 def _check(config: Any, key: str) -> None:
-    """Refuse now what the modelling code, which takes seconds to import, would refuse on a worker."""
-    for name, (least, greatest) in _RANGES.items():
-        value = getattr(config, name, None)
-        if value is not None and not least <= value <= greatest:
-            raise ModelConfigError(f"{key}: {name} is {value}, need a number from {least:g} to {greatest:g}")
-    if isinstance(config.hidden_act, str) and config.hidden_act not in ACT2FN:
-        raise ModelConfigError(f"{key}: hidden_act is {config.hidden_act!r}, need one of {', '.join(sorted(ACT2FN))}")
-    if config.pad_token_id is not None and not 0 <= config.pad_token_id < config.vocab_size:
-        raise ModelConfigError(
-            f"{key}: pad_token_id is {config.pad_token_id}, need an id of the vocabulary, "
-            f"which has {config.vocab_size} entries"
-        )
-    if config.hidden_size % config.num_attention_heads:
-        raise ModelConfigError(
-            f"{key}: hidden_size is {config.hidden_size}, need a multiple of "
-            f"num_attention_heads, which is {config.num_attention_heads}"
-        )
-    if getattr(config, "is_decoder", False):
-        raise UnsupportedModelError(f"{key}: is_decoder is true; a {config.model_type} is trained as an encoder only")
+    for problem in problems(config, key=key):
+        raise ModelConfigError(problem)
+    for problem in unsupported(config, key=key):
+        raise UnsupportedModelError(problem)

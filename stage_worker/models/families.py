@@ -1,13 +1,35 @@
-"""Which model families Takt can train, and with which objectives."""
+"""Which model families Takt can train, and what is known of them without their modelling code."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from stage_worker.models.family import Family
 from stage_worker.models.objective import Objective
 
-SUPPORTED: Mapping[str, tuple[Objective, ...]] = {
-    "bert": (Objective.CLASSIFICATION,),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyFacts:
+    """What a job can be checked by before any worker has a model of the family."""
+
+    objectives: tuple[Objective, ...]
+    """What its models can be trained for."""
+    head: str
+    """Tensor that a folder with a trained head for classification has."""
+    takes_token_types: bool = False
+    positions_follow_pad: bool = False
+    """Whether positions count from the pad id on, so that as many rows of the table are never used."""
+
+
+FAMILIES: Mapping[str, FamilyFacts] = {
+    "bert": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION,),
+        head="classifier.weight",
+        takes_token_types=True,
+    ),
 }
+"""By ``model_type``."""
+
+SUPPORTED: Mapping[str, tuple[Objective, ...]] = {name: facts.objectives for name, facts in FAMILIES.items()}
 """Objectives by ``model_type``."""
 
 

@@ -1,0 +1,127 @@
+"""Which configs of a family a model can be made of and trained by; the rest is refused by its key.
+
+The library checks little more than types, and the modelling code, which takes seconds to import,
+would refuse the rest on a worker only, or compute something else in silence.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transformers.activations import ACT2FN
+
+from stage_worker.models.families import FAMILIES
+
+_SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size", "hidden_dim", "n_inner", "embedding_size"),
+    *("num_hidden_groups", "inner_group_num", "num_key_value_heads", "head_dim", "sliding_window"),
+)
+_RATES = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob"),
+    *("dropout", "attention_dropout", "seq_classif_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"),
+    *("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "initializer_range"),
+)
+_RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(_SIZES, (1, 2**31 - 1)),
+    **dict.fromkeys(_RATES, (0.0, 1.0)),
+}
+"""Least and greatest value of the numbers of a config, by the names that all families know them under."""
+_ACTIVATIONS = ("hidden_act", "activation", "activation_function")
+_PLAIN = tuple(sorted(name for name in ACT2FN if name not in ("prelu", "xielu")))
+"""Activations without parameters, which the library would leave as they happen to be in memory."""
+_FIXED: Mapping[str, tuple[object, str]] = {
+    "is_decoder": (False, "it would look only back, and as an encoder nothing reads that"),
+    "add_cross_attention": (False, "there is no encoder beside it"),
+    "chunk_size_feed_forward": (0, "only widths that it divides could be computed"),
+    "position_embedding_type": ("absolute", "transformers does not build any other"),
+    "pretraining_tp": (1, "transformers does not build any other"),
+}
+"""Keys of which Takt can train one value only, with the reason."""
+_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Rotary angles that depend on the position alone; those of other types depend on the rows beside it as well."""
+
+
+def problems(config: Any, *, key: str) -> Iterator[str]:
+    """Yield what makes a config one that no model can be made of; ``key`` is its place in the job file."""
+    yield from _number_problems(config, key)
+    yield from _activation_problems(config, key)
+    pad, vocabulary = config.pad_token_id, config.vocab_size
+    if pad is not None and not 0 <= pad < vocabulary:
+        yield f"{key}: pad_token_id is {pad}, need an id of the vocabulary, which has {vocabulary} entries"
+    yield from _ratio_problems(config, key)
+
+
+def unsupported(config: Any, *, key: str) -> Iterator[str]:
+    """Yield what the library could build and Takt cannot train."""
+    for name, (only, reason) in _FIXED.items():
+        value = getattr(config, name, only)
+        if value != only:
+            yield (
+                f"{key}: {name} is {json.dumps(value)}; "
+                f"a {config.model_type} is trained with {json.dumps(only)} only: {reason}"
+            )
+    rope = getattr(config, "rope_parameters", None)
+    if rope is not None and rope.get("rope_type") not in _ROPE_TYPES:
+        yield (
+            f"{key}: rope_parameters.rope_type is {rope.get('rope_type')!r}; "
+            f"a {config.model_type} is trained with one of {', '.join(_ROPE_TYPES)}"
+        )
+    if FAMILIES[config.model_type].positions_follow_pad:
+        if config.pad_token_id is None:
+            yield f"{key}: pad_token_id is null; a {config.model_type} counts positions from it"
+        elif most_positions(config) < 1:
+            yield (
+                f"{key}: max_position_embeddings is {config.max_position_embeddings}, of which a {config.model_type} "
+                f"uses those behind the pad id, {config.pad_token_id}; need at least {config.pad_token_id + 2}"
+            )
+
+
+def most_positions(config: Any) -> int:
+    """Return the length of the longest row that a model of ``config`` takes."""
+    most: int = config.max_position_embeddings
+    return most - config.pad_token_id - 1 if FAMILIES[config.model_type].positions_follow_pad else most
+
+
+def own_key(config: Any, name: str) -> str:
+    """Return what the family itself calls a number of its config, such as ``n_layers``."""
+    own: str = config.attribute_map.get(name, name)
+    return own
+
+
+def _number_problems(config: Any, key: str) -> Iterator[str]:
+    for name, (least, greatest) in _RANGES.items():
+        value = getattr(config, name, None)
+        if value is not None and not least <= value <= greatest:
+            yield f"{key}: {own_key(config, name)} is {value}, need a number from {least:g} to {greatest:g}"
+
+
+def _activation_problems(config: Any, key: str) -> Iterator[str]:
+    for name in _ACTIVATIONS:
+        value = getattr(config, name, None)
+        if value is not None and value not in _PLAIN:
+            yield f"{key}: {name} is {value!r}, need one of {', '.join(_PLAIN)}"
+
+
+def _ratio_problems(config: Any, key: str) -> Iterator[str]:
+    def uneven(name: str, divisor: str) -> Iterator[str]:
+        whole, part = getattr(config, name), getattr(config, divisor)
+        if whole % part:
+            yield (
+                f"{key}: {own_key(config, name)} is {whole}, need a multiple of {own_key(config, divisor)}, "
+                f"which is {part}"
+            )
+
+    yield from uneven("hidden_size", "num_attention_heads")
+    if getattr(config, "num_key_value_heads", None) is not None:
+        yield from uneven("num_attention_heads", "num_key_value_heads")
+    if getattr(config, "rope_parameters", None) is not None:
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        if width % 2:
+            yield f"{key}: an attention head is {width} wide, need an even number: rotary positions turn pairs"
+    groups = getattr(config, "num_hidden_groups", 1)
+    if groups > config.num_hidden_layers:
+        yield (
+            f"{key}: num_hidden_groups is {groups}, need at most num_hidden_layers, which is "
+            f"{config.num_hidden_layers}: each group is used"
+        )
