@@ -43,7 +43,7 @@ class RunMetrics:
         self._examples = counter("takt_examples", "Rows trained on.")
         self._tokens = counter("takt_tokens", "Tokens trained on, without padding.")
         self._padded_tokens = counter("takt_padded_tokens", "Positions that only padded.")
-        self._loss = gauge("takt_loss", "Mean loss over the rows of the last step.")
+        self._loss = gauge("takt_loss", "Mean loss of the last step, over its rows or the tokens that count.")
         self._grad_norm = gauge("takt_grad_norm", "Global norm of the last step's gradient before clipping.")
         self._learning_rate = gauge("takt_learning_rate", "Learning rate of the last step.")
         self._bubble = gauge("takt_plan_bubble_ratio", "Idle share of a step that the plan cannot avoid.")

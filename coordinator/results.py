@@ -39,7 +39,9 @@ class Results:
     def start(self) -> None:
         """The workers begin their first step now."""
         self._committed_at = time.monotonic()
-        if self._plan.spec.eval.at_end or self._plan.spec.eval.every_steps is not None:
+        spec = self._plan.spec
+        evaluates = spec.eval.at_end or spec.eval.every_steps is not None
+        if evaluates and not spec.train.objective.is_token_level:
             self._warming = asyncio.create_task(asyncio.to_thread(evaluation.warm))
 
     async def commit_step(self, results: Sequence[StepResult], description: data_pb2.StepDescription) -> None:
@@ -91,8 +93,10 @@ class Results:
         collected, self._evaluation = self._evaluation, None
         if collected is None:
             return
-        task = self._plan.spec.data.task
-        record = await asyncio.to_thread(collected.record, task=task, step=after, split=EVALUATION_SPLIT)
+        task, objective = self._plan.spec.data.task, self._plan.spec.train.objective
+        record = await asyncio.to_thread(
+            collected.record, task=task, objective=objective, step=after, split=EVALUATION_SPLIT
+        )
 
         def write(store: Store) -> None:
             store.add_evaluation(self._job, record)

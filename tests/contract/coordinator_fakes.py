@@ -90,6 +90,8 @@ class Behaviour:
     """(worker, step) at which an executor is killed by signal 9."""
     hang_at: tuple[int, int] | None = None
     """(worker, step) at which an executor does not go on."""
+    overflow_at: frozenset[tuple[int, int]] = frozenset()
+    """(worker, step) at which an executor tells that gradients overflowed, as in fp16."""
     leave_out_row: int | None = None
     """Validation row that is not reported."""
     never_ready: bool = False
@@ -284,9 +286,11 @@ class FakeExecutor:
     def _report(self, commands: commands_pb2.StepCommands, last_seq: int) -> commands_pb2.StepReport:
         is_train = commands.phase == data_pb2.PHASE_TRAIN
         losses = [float(commands.step + m) for m in range(NUM_MICROBATCHES)] if self._is_last and is_train else []
+        overflows = is_train and (self._place.worker, commands.step) in self._behaviour.overflow_at
         return commands_pb2.StepReport(
-            phase=commands.phase, step=commands.step, last_seq=last_seq, loss_sums=losses, grad_norm=2.5,
-            learning_rate=1e-3,
+            phase=commands.phase, step=commands.step, last_seq=last_seq, loss_sums=losses,
+            grad_norm=None if overflows else 2.5, learning_rate=1e-3, skipped=overflows,
+            loss_scale=65536.0 if overflows else None,
             times=[
                 *(
                     commands_pb2.TimeShare(activity="F", busy=True, stage=part.stage, seconds=0.5)

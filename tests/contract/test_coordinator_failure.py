@@ -51,6 +51,18 @@ async def test_run_worker_is_killed_names_the_signal_and_the_next_job_runs(world
     assert again.state == jobs_pb2.JOB_STATE_SUCCEEDED
 
 
+async def test_run_worker_alone_tells_of_an_overflow_fails_and_does_not_commit_the_step(world: Rig) -> None:
+    world.behaviour.overflow_at = frozenset({(1, 2)})
+    await world.add_agents(2)
+    job = await world.until_over((await world.submit()).id)
+    assert (job.state, job.step, job.error.step) == (jobs_pb2.JOB_STATE_FAILED, 1, 2)
+    assert job.reason.startswith(
+        "the workers disagree on skipped of step 2: "
+        "false on worker 0 (stage 0) on 127.0.0.1; true on worker 1 (stage 1) on 127.0.0.1"
+    )
+    assert await free_slots(world) == 2
+
+
 async def test_run_agent_vanishes_fails_naming_its_worker(world: Rig) -> None:
     world.behaviour.hang_at = (1, 2)
     await world.add_agents(2)

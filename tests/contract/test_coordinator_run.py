@@ -56,6 +56,19 @@ async def test_run_two_workers_ends_with_steps_checkpoint_and_evaluation(world: 
     assert [(w.busy_seconds, w.idle_seconds) for w in job.workers] == [(2.5, 1.25)] * 2
 
 
+async def test_run_with_a_skipped_step_keeps_its_number_and_counts_it(world: Rig) -> None:
+    world.behaviour.overflow_at = frozenset({(0, 2), (1, 2)})
+    await world.add_agents(2)
+    job = await world.until_over((await world.submit()).id)
+    assert (job.state, job.step, job.skipped_steps) == (jobs_pb2.JOB_STATE_SUCCEEDED, 3, 1)
+    steps = lines(world.state_dir / "jobs" / job.id / "steps.jsonl")
+    assert [(line["step"], line["skipped"], line["grad_norm"]) for line in steps] == [
+        (1, False, 2.5), (2, True, None), (3, False, 2.5),
+    ]  # fmt: skip
+    assert [line.get("loss_scale") for line in steps] == [None, 65536.0, None]
+    assert len({line["learning_rate"] for line in steps}) == 1
+
+
 @pytest.mark.parametrize("dp", [1, 2])
 async def test_run_in_a_v_takes_losses_and_rows_from_the_first_worker_of_a_replica(world: Rig, dp: int) -> None:
     world.data.num_replicas = dp
