@@ -17,6 +17,7 @@ from stage_worker.models.family import Family
 from stage_worker.models.initialise import initialise
 from stage_worker.models.loaded import LoadedModel, StageBlocks
 from stage_worker.models.objective import Objective
+from stage_worker.models.running_statistics import check_running_statistics, fill_running_statistics
 from stage_worker.models.slices import StageSlice
 from stage_worker.models.uses import ParameterUses, uses_of
 from stage_worker.models.weights import WeightsError, WeightsFolder
@@ -46,7 +47,7 @@ def load_model(
         frozen_layers: None trains everything; n leaves out what the embeddings and the first n layers use.
 
     Raises:
-        UnsupportedModelError: no family describes the model.
+        UnsupportedModelError: no family describes the model, or a layer keeps running statistics that are not covered.
         WeightsError: the folder lacks a tensor, or has it in another shape.
         ValueError: a slice does not fit the model.
     """
@@ -58,6 +59,7 @@ def load_model(
     model.eval()
     config.architectures = [type(model).__name__]
     blocks = family.blocks(config)
+    check_running_statistics(model, blocks)
     uses = uses_of(model, blocks)
     stages = {part.stage: StageBlocks(part, part.blocks(blocks)) for part in slices}
     own = [index for stage in stages.values() for index in stage.blocks]
@@ -116,7 +118,10 @@ def _materialise(
         module = model.get_submodule(prefix)
         module.to_empty(device="cpu")
         _fill(model, family, prefix=prefix, aliases=aliases, weights=weights, seed=seed)
-        _restore_buffers(module, family, model.config, prefix=prefix)
+        filled = fill_running_statistics(
+            module, prefix=prefix, weights=weights, may_be_new=prefix in family.new_in_a_task
+        )
+        _restore_buffers(module, family, model.config, prefix=prefix, but=filled)
         module.to(device)
     for path, name in aliases.items():
         _set(model, path, model.get_parameter(name))
@@ -156,10 +161,12 @@ def _fill(
         named[name].copy_(tensor)
 
 
-def _restore_buffers(module: nn.Module, family: Family, config: Any, *, prefix: str) -> None:
+def _restore_buffers(module: nn.Module, family: Family, config: Any, *, prefix: str, but: set[str]) -> None:
     # Emptied modules have garbage in buffers that no file holds.
     known = family.buffers(config)
     for name, buffer in module.named_buffers(prefix=prefix):
+        if name in but:
+            continue
         if name not in known:
             raise WeightsError(f"the family {family.model_type} does not say what the buffer {name} holds")
         buffer.copy_(known[name])
