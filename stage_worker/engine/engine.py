@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from stage_worker.engine.agreed import Agreed
 from stage_worker.engine.batch_source import BatchSource, DataError
 from stage_worker.engine.commands import Command, Op, Phase, StepCommands, StepSetting
 from stage_worker.engine.dropout import DropoutSeeds
@@ -16,6 +17,7 @@ from stage_worker.engine.optimizer import OptimizerSettings
 from stage_worker.engine.precision import FP32, Precision
 from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.result import StepResult
+from stage_worker.engine.running_statistics import RunningStatistics
 from stage_worker.engine.shared import SharedSums, routes_of
 from stage_worker.engine.stage import Stage
 from stage_worker.engine.transport import TransferKind, Transport
@@ -76,10 +78,12 @@ class Engine:
         self._on_command = on_command
         self._precision = precision
         weights = Weights(model, dtype=precision.compute.dtype)
+        self._statistics = RunningStatistics(model)
         self._update = Update(
             model,
             weights,
             shared=SharedSums(weights, routes_of(model, worker_by_stage=worker_by_stage), transport, worker=worker),
+            statistics=self._statistics,
             optimizer=optimizer,
             loss_scale=precision.loss_scale,
             dp=dp,
@@ -111,9 +115,9 @@ class Engine:
         return {number: stage.in_flight for number, stage in self._stages.items()}
 
     @property
-    def updates_applied(self) -> int:
-        """Optimizer updates so far; every worker has the same number."""
-        return self._update.updates_applied
+    def agreed(self) -> Agreed:
+        """What every worker has alike after the last step; a checkpoint needs it beside weights and moments."""
+        return self._update.agreed
 
     def optimizer_state(self, stage: int) -> dict[str, torch.Tensor]:
         """Return the optimizer's tensors of one own stage, such as ``NAME.exp_avg``; see also ``LoadedModel.state``."""
@@ -195,13 +199,14 @@ class Engine:
         with self._ledger.during(Activity.FORWARD, stage=command.stage):
             if step.setting.phase is Phase.TRAIN:
                 self._set_training(True)
-                output = stage.forward(
-                    inputs,
-                    h_BLD,
-                    step=step.setting.step,
-                    microbatch=microbatch,
-                    is_last_microbatch=microbatch == len(step.setting.microbatches) - 1,
-                )
+                with self._statistics.counting(microbatch):
+                    output = stage.forward(
+                        inputs,
+                        h_BLD,
+                        step=step.setting.step,
+                        microbatch=microbatch,
+                        is_last_microbatch=microbatch == len(step.setting.microbatches) - 1,
+                    )
                 step.peak_in_flight = max(step.peak_in_flight, self.in_flight)
             else:
                 self._set_training(False)

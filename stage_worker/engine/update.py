@@ -2,6 +2,7 @@
 
 import torch
 
+from stage_worker.engine.agreed import Agreed
 from stage_worker.engine.failure import NonFiniteError
 from stage_worker.engine.ledger import Activity, Ledger
 from stage_worker.engine.loss_scale import LossScale, LossScaleSettings
@@ -9,6 +10,7 @@ from stage_worker.engine.norm import Norm, clip
 from stage_worker.engine.open_step import OpenStep
 from stage_worker.engine.optimizer import Optimizer, OptimizerSettings, decayed_names
 from stage_worker.engine.replicas import add_over_replicas
+from stage_worker.engine.running_statistics import RunningStatistics
 from stage_worker.engine.shared import SharedSums
 from stage_worker.engine.transport import Transport
 from stage_worker.engine.weights import Weights
@@ -18,7 +20,7 @@ from stage_worker.models.loaded import LoadedModel
 class Update:
     """Turns what the backwards of a step left into new weights; all workers do the same, or none does anything.
 
-    Holds the state that every worker has alike: updates applied and the loss scale. Only the vote changes it.
+    Holds the state that every worker has alike, which only the vote changes.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class Update:
         weights: Weights,
         *,
         shared: SharedSums,
+        statistics: RunningStatistics,
         optimizer: OptimizerSettings,
         loss_scale: LossScaleSettings | None,
         dp: int,
@@ -36,6 +39,7 @@ class Update:
         """Take charge of the masters of ``weights``; ``loss_scale`` is set for fp16 only."""
         self._weights = weights
         self._shared = shared
+        self._statistics = statistics
         self._owned = {stage: model.owned(stage) for stage in model.stages}
         self._optimizer = Optimizer(weights.masters, decayed=decayed_names(model.model), settings=optimizer)
         self._max_grad_norm = optimizer.max_grad_norm
@@ -47,9 +51,12 @@ class Update:
         self._ledger = ledger
 
     @property
-    def updates_applied(self) -> int:
-        """Optimizer updates so far."""
-        return self._optimizer.updates_applied
+    def agreed(self) -> Agreed:
+        """What every worker has alike after the last step."""
+        updates = self._optimizer.updates_applied
+        if self._scale is None:
+            return Agreed(updates_applied=updates)
+        return Agreed(updates_applied=updates, loss_scale=self._scale.factor, clean_steps=self._scale.clean_steps)
 
     @property
     def loss_factor(self) -> float:
@@ -69,6 +76,7 @@ class Update:
                 master.grad = shared[name] if name in shared else next(iter(own.values()), None)
             if self._dp > 1:
                 add_over_replicas(self._weights.masters, self._transport.add_over_replicas)
+            self._statistics.add_up(self._transport.add_over_replicas)
 
     def apply(self, step: OpenStep) -> None:
         """Vote on the step; update the weights or leave them; drop the gradients.
@@ -87,9 +95,9 @@ class Update:
                 stage: {name: p.grad for name, p in by_name.items() if p.grad is not None}
                 for stage, by_name in self._owned.items()
             }
-            verdict = self._agree(
-                self._norm.vote(owned, step.loss_sums(), self._add_over_stages, step=step.setting.step)
-            )
+            verdict = self._norm.vote(owned, step.loss_sums(), self._add_over_stages, step=step.setting.step)
+            if self._dp > 1:
+                verdict = self._agree(verdict, step)
             if isinstance(verdict, NonFiniteError):
                 self._skip(step, verdict)
             else:
@@ -97,20 +105,27 @@ class Update:
                 clip(gradients, norm=verdict, max_norm=self._max_grad_norm)
                 self._optimizer.apply()
                 self._weights.publish()
+                self._statistics.move()
                 if self._scale is not None:
                     self._scale.note_update()
             self._weights.clear()
+            self._statistics.clear()
 
-    def _agree(self, verdict: float | NonFiniteError) -> float | NonFiniteError:
-        """Return the replica's verdict, or that another replica has a worse one: its loss is known there alone."""
-        if self._dp == 1:
-            return verdict
-        bad = torch.tensor([float(isinstance(verdict, NonFiniteError))], dtype=torch.float64)
+    def _agree(self, verdict: float | NonFiniteError, step: OpenStep) -> float | NonFiniteError:
+        """Return the worst verdict of all replicas; they differ in losses only, for gradients are added up already."""
+        known_here = isinstance(verdict, NonFiniteError) and verdict.microbatch is not None
+        bad_losses = torch.zeros(len(step.setting.microbatches), dtype=torch.float64)
+        if isinstance(verdict, NonFiniteError) and verdict.microbatch is not None:
+            bad_losses[verdict.microbatch] = 1.0
         with self._ledger.during(Activity.REDUCE):
-            any_bad = bool(self._transport.add_over_replicas(bad).item())
-        if any_bad and not isinstance(verdict, NonFiniteError):
-            return NonFiniteError("a loss of another replica is not finite", stage=self._last_stage, microbatch=None)
-        return verdict
+            microbatches = self._transport.add_over_replicas(bad_losses).nonzero().flatten().tolist()
+        if known_here or not microbatches:
+            return verdict
+        return NonFiniteError(
+            f"the loss of microbatch {microbatches[0]} in step {step.setting.step} is not finite in another replica",
+            stage=self._last_stage,
+            microbatch=microbatches[0],
+        )
 
     def _skip(self, step: OpenStep, error: NonFiniteError) -> None:
         """Leave everything as it is but the loss scale; every worker comes here, or none."""
