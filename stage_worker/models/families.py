@@ -1,5 +1,7 @@
 """Which model families Takt can train, and what is known of them without their modelling code."""
 
+# ruff: noqa: PLC0415  importing a family is what takes seconds
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,8 +24,27 @@ class FamilyFacts:
 
 FAMILIES: Mapping[str, FamilyFacts] = {
     "bert": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION, Objective.MASKED_LM),
+        head="classifier.weight",
+        takes_token_types=True,
+    ),
+    "albert": FamilyFacts(
         objectives=(Objective.CLASSIFICATION,),
         head="classifier.weight",
+        takes_token_types=True,
+    ),
+    "roberta": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION,),
+        head="classifier.out_proj.weight",
+        positions_follow_pad=True,
+    ),
+    "distilbert": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION,),
+        head="classifier.weight",
+    ),
+    "electra": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION,),
+        head="classifier.out_proj.weight",
         takes_token_types=True,
     ),
 }
@@ -58,8 +79,28 @@ def family_of(model_type: str, objective: Objective) -> Family:
     check_supported(model_type, objective)
     match model_type, objective:
         case "bert", Objective.CLASSIFICATION:
-            from stage_worker.models import bert  # noqa: PLC0415  the import is the cost
+            from stage_worker.models import bert
 
             return bert.CLASSIFICATION
+        case "bert", Objective.MASKED_LM:
+            from stage_worker.models import bert
+
+            return bert.MASKED_LM
+        case "albert", Objective.CLASSIFICATION:
+            from stage_worker.models import albert
+
+            return albert.CLASSIFICATION
+        case "roberta", Objective.CLASSIFICATION:
+            from stage_worker.models import roberta
+
+            return roberta.CLASSIFICATION
+        case "distilbert", Objective.CLASSIFICATION:
+            from stage_worker.models import distilbert
+
+            return distilbert.CLASSIFICATION
+        case "electra", Objective.CLASSIFICATION:
+            from stage_worker.models import electra
+
+            return electra.CLASSIFICATION
         case _:
             raise AssertionError(f"{model_type} with {objective} is listed but has no family")

@@ -8,6 +8,13 @@ from typing import Any
 import torch
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
+from stage_worker.models.family import Context
+
+
+def encoder_context(config: Any, attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> Context:
+    """Return what the layers of an encoder take: the mask alone."""
+    return {"mask": bidirectional_mask(config, attention_mask_BL, dtype)}
+
 
 def bidirectional_mask(config: Any, attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
     """Return the mask of an encoder; None where no position pads."""

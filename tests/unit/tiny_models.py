@@ -22,7 +22,10 @@ CPU = torch.device("cpu")
 _SIZES = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _ENCODER = {**_SIZES, **_NO_DROPOUT, "max_position_embeddings": 32}
-_ROTARY = {**_SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32}
+_ROTARY = {
+    **{**_SIZES, "num_attention_heads": 4, "num_key_value_heads": 2},
+    **{"max_position_embeddings": 32, "attention_dropout": 0.0},
+}
 VALUES: Mapping[str, dict[str, Any]] = {
     "bert": _ENCODER,
     "albert": {**_ENCODER, "embedding_size": 8, "classifier_dropout_prob": 0.0},
