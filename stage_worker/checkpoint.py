@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
+from stage_worker.engine.agreed import Agreed
 from stage_worker.models.loaded import LoadedModel
 
 
@@ -34,7 +35,7 @@ def write_shards(
     model: LoadedModel,
     *,
     optimizer_state: Callable[[int], Mapping[str, torch.Tensor]],
-    updates_applied: int,
+    agreed: Agreed,
 ) -> tuple[WrittenShard, ...]:
     """Write the shards of all of a worker's stages; the config goes with the first stage.
 
@@ -42,7 +43,7 @@ def write_shards(
         folder: of the checkpoint; made where it is missing.
         model: the worker's part.
         optimizer_state: tensors of one stage's optimizer by name, such as ``NAME.exp_avg``.
-        updates_applied: what the optimizer has done so far; kept beside its tensors.
+        agreed: what all workers have alike; kept beside the optimizer's tensors.
 
     Raises:
         OSError: a file cannot be written.
@@ -52,7 +53,7 @@ def write_shards(
     for stage, held in model.stages.items():
         content = _serialise(model.state(stage), {})
         shards.append(_write(folder / f"stage-{stage:03d}.safetensors", content, kind="parameters", stage=stage))
-        content = _serialise(optimizer_state(stage), {"updates_applied": str(updates_applied)})
+        content = _serialise(optimizer_state(stage), _metadata(agreed))
         shards.append(_write(folder / f"optimizer-{stage:03d}.safetensors", content, kind="optimizer", stage=stage))
         if held.slice.is_first:
             shards.append(_write(folder / "config.json", config_json(model).encode(), kind="model", stage=stage))
@@ -66,6 +67,14 @@ def config_json(model: LoadedModel) -> str:
     values.pop("_name_or_path", None)  # a path of this machine
     values["architectures"] = [type(model.model).__name__]
     return json.dumps(values, indent=2, sort_keys=True) + "\n"
+
+
+def _metadata(agreed: Agreed) -> dict[str, str]:
+    """Return the numbers as text that ``int`` and ``float`` read back exactly; a loss scale in fp16 only."""
+    values = {"updates_applied": str(agreed.updates_applied)}
+    if agreed.loss_scale is not None:
+        values |= {"loss_scale": repr(agreed.loss_scale), "clean_steps": str(agreed.clean_steps)}
+    return values
 
 
 def _serialise(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:

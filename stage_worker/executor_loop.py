@@ -118,7 +118,7 @@ class CommandLoop:
             self._checkpoints / f"step-{step}",
             self._model,
             optimizer_state=self._engine.optimizer_state,
-            updates_applied=self._engine.updates_applied,
+            agreed=self._engine.agreed,
         )
         messages = [
             pb.Shard(file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes)

@@ -42,6 +42,6 @@ class LossScale:
     def note_update(self) -> None:
         """Count a clean step; raise the factor after enough of them."""
         self.clean_steps += 1
-        if self.clean_steps == self._settings.growth_interval:
+        if self.clean_steps >= self._settings.growth_interval:
             self.factor = min(self.factor * self._settings.growth_factor, self._settings.max)
             self.clean_steps = 0

@@ -11,7 +11,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from stage_worker.checkpoint import config_json, write_shards
+from stage_worker.engine.agreed import Agreed
 from tests.unit.tiny_bert import load_tiny
+
+AGREED = Agreed(updates_applied=7)
 
 
 def moments(stage: int) -> dict[str, torch.Tensor]:
@@ -21,7 +24,7 @@ def moments(stage: int) -> dict[str, torch.Tensor]:
 def test_checkpoint_of_two_stages_is_one_whole_model(tmp_path: Path) -> None:
     parts = [load_tiny(stage=stage, pp=2) for stage in (0, 1)]
     for part in parts:
-        write_shards(tmp_path, part, optimizer_state=moments, updates_applied=7)
+        write_shards(tmp_path, part, optimizer_state=moments, agreed=AGREED)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "config.json",
         "optimizer-000.safetensors",
@@ -42,7 +45,7 @@ def test_checkpoint_of_two_stages_is_one_whole_model(tmp_path: Path) -> None:
 
 
 def test_checkpoint_shards_are_described_as_they_lie_on_the_disk(tmp_path: Path) -> None:
-    shards = write_shards(tmp_path / "step-3", load_tiny(stage=0, pp=2), optimizer_state=moments, updates_applied=7)
+    shards = write_shards(tmp_path / "step-3", load_tiny(stage=0, pp=2), optimizer_state=moments, agreed=AGREED)
     assert [(shard.file, shard.kind, shard.stage) for shard in shards] == [
         ("stage-000.safetensors", "parameters", 0),
         ("optimizer-000.safetensors", "optimizer", 0),
@@ -55,7 +58,7 @@ def test_checkpoint_shards_are_described_as_they_lie_on_the_disk(tmp_path: Path)
 
 def test_checkpoint_of_a_worker_with_two_stages_has_shards_of_both_and_no_other(tmp_path: Path) -> None:
     """The worker of a V that holds the first and the last of four stages."""
-    shards = write_shards(tmp_path, load_tiny(stage=(0, 3), pp=4), optimizer_state=moments, updates_applied=7)
+    shards = write_shards(tmp_path, load_tiny(stage=(0, 3), pp=4), optimizer_state=moments, agreed=AGREED)
     assert [(shard.file, shard.stage) for shard in shards] == [
         ("stage-000.safetensors", 0),
         ("optimizer-000.safetensors", 0),
@@ -72,21 +75,33 @@ def test_checkpoint_of_a_worker_with_two_stages_has_shards_of_both_and_no_other(
 
 
 def test_checkpoint_optimizer_shard_holds_moments_and_the_count_of_updates(tmp_path: Path) -> None:
-    write_shards(tmp_path, load_tiny(stage=1, pp=2), optimizer_state=moments, updates_applied=7)
+    write_shards(tmp_path, load_tiny(stage=1, pp=2), optimizer_state=moments, agreed=AGREED)
     with safe_open(tmp_path / "optimizer-001.safetensors", framework="pt") as file:
         assert file.metadata() == {"format": "pt", "updates_applied": "7"}
         assert torch.equal(file.get_tensor("classifier.weight.exp_avg"), torch.ones(2, 16))
 
 
+def test_checkpoint_keeps_the_loss_scale_as_it_is_beside_every_stage(tmp_path: Path) -> None:
+    """0.1 + 0.2 has no short decimal form; read back it must be the same number."""
+    agreed = Agreed(updates_applied=12, loss_scale=0.1 + 0.2, clean_steps=34)
+    write_shards(tmp_path, load_tiny(stage=(0, 1), pp=2), optimizer_state=moments, agreed=agreed)
+    for stage in (0, 1):
+        with safe_open(tmp_path / f"optimizer-00{stage}.safetensors", framework="pt") as file:
+            kept = file.metadata()
+        assert int(kept["updates_applied"]) == 12
+        assert float(kept["loss_scale"]) == agreed.loss_scale
+        assert int(kept["clean_steps"]) == 34
+
+
 def test_checkpoint_before_the_first_update_has_an_empty_optimizer_shard(tmp_path: Path) -> None:
-    write_shards(tmp_path, load_tiny(), optimizer_state=lambda stage: {}, updates_applied=0)
+    write_shards(tmp_path, load_tiny(), optimizer_state=lambda stage: {}, agreed=Agreed(updates_applied=0))
     assert load_file(tmp_path / "optimizer-000.safetensors") == {}
 
 
 def test_checkpoint_that_cannot_be_written_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "stage-000.safetensors").mkdir()
     with pytest.raises(OSError):
-        write_shards(tmp_path, load_tiny(), optimizer_state=moments, updates_applied=1)
+        write_shards(tmp_path, load_tiny(), optimizer_state=moments, agreed=AGREED)
     assert [path.name for path in tmp_path.iterdir()] == ["stage-000.safetensors"]
 
 

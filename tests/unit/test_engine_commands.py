@@ -19,7 +19,7 @@ def test_engine_tells_the_result_where_commands_end_the_step() -> None:
     assert result.peak_in_flight == 1
     assert [round(loss / rows, 1) for loss, rows in zip(result.loss_sums, (2, 3), strict=True)] == [0.7, 0.7]
     assert harness.done == [(each.op, seq) for seq, each in enumerate(WHOLE, start=1)]
-    assert (harness.engine.updates_applied, harness.engine.in_flight) == (1, 0)
+    assert (harness.engine.agreed.updates_applied, harness.engine.in_flight) == (1, 0)
 
 
 def test_engine_gradients_stay_until_the_step_command() -> None:

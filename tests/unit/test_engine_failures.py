@@ -93,7 +93,7 @@ def test_engine_loss_that_is_not_finite_updates_nothing() -> None:
         harness.run(*WHOLE, ends=True)
     assert isinstance(caught.value.cause, NonFiniteError)
     assert (caught.value.stage, caught.value.microbatch) == (0, 0)
-    assert harness.engine.updates_applied == 0
+    assert harness.engine.agreed.updates_applied == 0
     assert all(
         torch.equal(value, before[name]) for name, value in harness.weights().items() if "classifier" not in name
     )
