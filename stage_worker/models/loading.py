@@ -107,6 +107,8 @@ def _materialise(
 ) -> None:
     """Give memory to own modules and fill them; a tied parameter gets it once, under its own name."""
     aliases = {path: name for index in own for path, name in uses.by_block[index].items() if path != name}
+    if weights is not None:
+        _check_ties(aliases, weights)
     for path in aliases:
         _set(model, path, nn.Parameter(torch.empty(0, device="meta")))
     elsewhere = dict.fromkeys(
@@ -117,7 +119,7 @@ def _materialise(
     for prefix in (*elsewhere, *prefixes):
         module = model.get_submodule(prefix)
         module.to_empty(device="cpu")
-        _fill(model, family, prefix=prefix, aliases=aliases, weights=weights, seed=seed)
+        _fill(model, family, uses, prefix=prefix, aliases=aliases, weights=weights, seed=seed)
         filled = fill_running_statistics(
             module, prefix=prefix, weights=weights, may_be_new=prefix in family.new_in_a_task
         )
@@ -125,6 +127,16 @@ def _materialise(
         module.to(device)
     for path, name in aliases.items():
         _set(model, path, model.get_parameter(name))
+
+
+def _check_ties(aliases: dict[str, str], weights: WeightsFolder) -> None:
+    # The library leaves the tie out then, whatever its config says.
+    for path, name in aliases.items():
+        if weights.has(path) and weights.has(name) and not torch.equal(weights.read(path), weights.read(name)):
+            raise WeightsError(
+                f"the pretrained folder has different values for {path} and {name}, which its config ties; "
+                "set tie_word_embeddings to false in its config.json, or leave one of them out"
+            )
 
 
 def _set(model: nn.Module, path: str, parameter: nn.Parameter) -> None:
@@ -136,6 +148,7 @@ def _set(model: nn.Module, path: str, parameter: nn.Parameter) -> None:
 def _fill(
     model: nn.Module,
     family: Family,
+    uses: ParameterUses,
     *,
     prefix: str,
     aliases: dict[str, str],
@@ -144,21 +157,29 @@ def _fill(
 ) -> None:
     paths = {f"{prefix}.{path}": p for path, p in model.get_submodule(prefix).named_parameters(remove_duplicate=False)}
     named = {path: parameter for path, parameter in paths.items() if path not in aliases}
-    missing = [name for name in named if weights is None or not weights.has(name)]
+    stored = {} if weights is None else {name: _stored_path(uses, weights, name) for name in named}
+    missing = [name for name in named if stored.get(name) is None]
     if weights is not None and missing and prefix not in family.new_in_a_task:
         raise WeightsError(f"the pretrained folder lacks {', '.join(missing)}; it is not a whole {family.model_type}")
     if missing:
         initialise(model, prefix=prefix, seed=seed)
     if weights is None:
         return
-    for name in named.keys() - set(missing):
-        tensor = weights.read(name)
+    for name, path in stored.items():
+        if path is None:
+            continue
+        tensor = weights.read(path)
         if tensor.shape != named[name].shape:
             raise WeightsError(
                 f"{name} has shape {tuple(tensor.shape)} in the pretrained folder, "
                 f"the model of this job needs {tuple(named[name].shape)}"
             )
         named[name].copy_(tensor)
+
+
+def _stored_path(uses: ParameterUses, weights: WeightsFolder, name: str) -> str | None:
+    # Some files hold a tied parameter under another of its names only.
+    return next((path for path in uses.paths_of(name) if weights.has(path)), None)
 
 
 def _restore_buffers(module: nn.Module, family: Family, config: Any, *, prefix: str, but: set[str]) -> None:

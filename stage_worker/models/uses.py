@@ -24,6 +24,11 @@ class ParameterUses:
         """Return the blocks that use a parameter, in layer order."""
         return tuple(index for index, uses in enumerate(self.by_block) if name in uses.values())
 
+    def paths_of(self, name: str) -> tuple[str, ...]:
+        """Return where the model holds a parameter: under its own name first, then where it is tied to."""
+        used = (path for uses in self.by_block for path, other in uses.items() if other == name)
+        return tuple(dict.fromkeys((name, *used)))
+
 
 def uses_of(model: nn.Module, blocks: Sequence[Block]) -> ParameterUses:
     """Return the uses of all parameters of a model whose ties still hold."""

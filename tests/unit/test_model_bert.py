@@ -1,64 +1,26 @@
-"""A model called block by block against transformers' own forward."""
+"""What only BERT has; what holds for every family is in test_model_families."""
+
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForMaskedLM
 
-from stage_worker.models.family import Inputs
 from stage_worker.models.microbatch import Microbatch
-from tests.unit.tiny_bert import load_tiny
+from stage_worker.models.objective import Objective
+from stage_worker.models.weights import WeightsError
+from tests.unit.tiny_models import load_tiny, rows, run_blocks
+from tests.unit.whole_models import save_random, whole_logits
 
-
-def rows(lengths: tuple[int, ...]) -> Microbatch:
-    torch.manual_seed(1)
-    width = max(lengths)
-    mask_BL = torch.tensor([[1] * length + [0] * (width - length) for length in lengths])
-    ids_BL = torch.randint(5, 45, mask_BL.shape) * mask_BL
-    types_BL = (torch.arange(width) > width // 2).long() * mask_BL
-    return Microbatch(tuple(range(len(lengths))), ids_BL, types_BL, mask_BL, torch.zeros(len(lengths)))
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("lengths", [(9, 4, 7), (6, 6)], ids=["padded", "full"])
-def test_bert_in_blocks_gives_the_bits_of_the_whole(attention: str, lengths: tuple[int, ...]) -> None:
-    whole = load_tiny(attention=attention)
-    batch = rows(lengths)
-    with torch.no_grad():
-        expected = whole.model(
-            input_ids=batch.input_ids_BL,
-            token_type_ids=batch.token_type_ids_BL,
-            attention_mask=batch.attention_mask_BL,
-        ).logits
-        hidden = None
-        for stage in range(4):
-            part = load_tiny(stage=stage, pp=4, attention=attention)
-            context = part.family.context(part.config, batch.attention_mask_BL, torch.float32)
-            for block in part.stages[stage].blocks.values():
-                hidden = block.call(part.model, hidden, Inputs(batch, context))
-    assert torch.equal(hidden, expected)
+EMBEDDING, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 
 
 def test_bert_padding_does_not_reach_the_logits() -> None:
     model, batch = load_tiny(), rows((9, 4, 7))
-    context = model.family.context(model.config, batch.attention_mask_BL, torch.float32)
     other_ids_BL = torch.where(batch.attention_mask_BL == 1, batch.input_ids_BL, 7)
     other = Microbatch(batch.row_ids, other_ids_BL, batch.token_type_ids_BL, batch.attention_mask_BL, batch.labels)
-
-    def logits(rows: Microbatch) -> torch.Tensor:
-        hidden = None
-        with torch.no_grad():
-            for block in model.stages[0].blocks.values():
-                hidden = block.call(model.model, hidden, Inputs(rows, context))
-        return hidden
-
-    assert torch.equal(logits(other), logits(batch))
-
-
-def test_bert_blocks_cover_every_parameter_once() -> None:
-    model = load_tiny()
-    prefixes = [prefix for block in model.family.blocks(model.config) for prefix in block.modules]
-    owners = {name: [prefix for prefix in prefixes if name.startswith(f"{prefix}.")] for name in model.uses.names}
-    assert all(len(found) == 1 for found in owners.values())
-    assert len(model.family.blocks(model.config)) == 6
+    assert torch.equal(run_blocks(model, other), run_blocks(model, batch))
 
 
 def test_bert_columns_are_what_a_stage_reads() -> None:
@@ -67,3 +29,57 @@ def test_bert_columns_are_what_a_stage_reads() -> None:
     assert family.columns(is_first=False, is_last=False) == {"attention_mask"}
     assert family.columns(is_first=False, is_last=True) == {"attention_mask", "labels"}
     assert family.columns(is_first=True, is_last=True) == {"input_ids", "token_type_ids", "attention_mask", "labels"}
+
+
+def test_bert_masked_lm_reads_its_output_weights_from_the_embedding_and_stores_them_once() -> None:
+    first, last = (load_tiny("bert", Objective.MASKED_LM, stage=stage, pp=2) for stage in (0, 1))
+    assert last.uses.blocks_of(EMBEDDING) == (0, 5)
+    decoder = last.model.cls.predictions.decoder
+    assert decoder.weight is last.held[EMBEDDING]
+    assert decoder.bias is last.held[BIAS]
+    assert EMBEDDING in first.state(0)
+    assert EMBEDDING not in last.state(1)
+    assert BIAS in last.state(1)
+    assert last.model.bert.embeddings.position_embeddings.weight.device.type == "meta"
+
+
+DECODER = {EMBEDDING: "cls.predictions.decoder.weight", BIAS: "cls.predictions.decoder.bias"}
+
+
+@pytest.mark.parametrize("kept", ["both", "other"])
+@pytest.mark.parametrize("pp", [1, 2])
+def test_bert_masked_lm_finds_what_is_tied_under_either_name(kept: str, pp: int, *, tmp_path: Path) -> None:
+    save_random("bert", Objective.MASKED_LM, folder=tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    expected = dict(tensors)
+    for name, other in DECODER.items():
+        tensors[other] = tensors[name].clone()
+        if kept == "other":
+            del tensors[name]
+    save_file(tensors, file, metadata={"format": "pt"})
+    whole = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    for stage in range(pp):
+        for name, parameter in load_tiny("bert", Objective.MASKED_LM, stage=stage, pp=pp, folder=tmp_path).held.items():
+            assert torch.equal(parameter, expected[name]), name
+            assert torch.equal(parameter, whole.get_parameter(name)), name
+
+
+@pytest.mark.parametrize(("name", "other"), DECODER.items())
+def test_bert_masked_lm_of_a_folder_that_breaks_its_tie_is_refused(name: str, other: str, *, tmp_path: Path) -> None:
+    """The library would not tie them then, against its own config."""
+    save_random("bert", Objective.MASKED_LM, folder=tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    save_file(tensors | {other: tensors[name] + 1}, file, metadata={"format": "pt"})
+    load_tiny("bert", Objective.MASKED_LM, stage=0, pp=2, folder=tmp_path)
+    with pytest.raises(WeightsError, match=f"different values for {other} and {name}, which its config ties"):
+        load_tiny("bert", Objective.MASKED_LM, stage=1, pp=2, folder=tmp_path)
+
+
+def test_bert_masked_lm_that_is_not_tied_has_output_weights_of_its_own(tmp_path: Path) -> None:
+    untied = {"tie_word_embeddings": False}
+    whole = save_random("bert", Objective.MASKED_LM, folder=tmp_path, **untied)
+    model, batch = load_tiny("bert", Objective.MASKED_LM, folder=tmp_path), rows((9, 4, 7))
+    assert model.uses.blocks_of(EMBEDDING) == (0,)
+    assert torch.equal(run_blocks(model, batch), whole_logits(whole, batch))

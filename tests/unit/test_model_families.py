@@ -8,24 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-)
+from transformers import AutoModel
 
 from stage_worker.models.families import FAMILIES, SUPPORTED
 from stage_worker.models.loaded import LoadedModel
-from stage_worker.models.microbatch import Microbatch
 from stage_worker.models.objective import Objective
+from stage_worker.models.variants import most_positions
 from tests.unit.tiny_models import VALUES, load_tiny, rows, run_blocks
+from tests.unit.whole_models import AUTO, save_random, whole_logits
 
-AUTO: dict[Objective, Any] = {
-    Objective.CLASSIFICATION: AutoModelForSequenceClassification,
-    Objective.MASKED_LM: AutoModelForMaskedLM,
-    Objective.CAUSAL_LM: AutoModelForCausalLM,
-}
 MODELS = [(name, objective) for name, objectives in SUPPORTED.items() for objective in objectives]
 each_model = pytest.mark.parametrize(
     ("model_type", "objective"), MODELS, ids=[f"{name}-{objective}" for name, objective in MODELS]
@@ -33,29 +24,8 @@ each_model = pytest.mark.parametrize(
 each_pp = pytest.mark.parametrize("pp", [1, 2, 4])
 
 
-def save_random(model_type: str, objective: Objective, folder: Path) -> nn.Module:
-    """Return the library's whole model, every parameter random, and save it in ``folder``."""
-    torch.manual_seed(4)
-    config = load_tiny(model_type, objective).config
-    model: nn.Module = AUTO[objective].from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn_like(parameter) / 4)
-    model.save_pretrained(folder)
-    return model.eval()
-
-
 def load_parts(model_type: str, objective: Objective, *, pp: int, **settings: Any) -> list[LoadedModel]:
     return [load_tiny(model_type, objective, stage=stage, pp=pp, **settings) for stage in range(pp)]
-
-
-def whole_logits(model: Any, batch: Microbatch) -> torch.Tensor:
-    types = {"token_type_ids": batch.token_type_ids_BL} if FAMILIES[model.config.model_type].takes_token_types else {}
-    with torch.no_grad():
-        logits: torch.Tensor = model(
-            input_ids=batch.input_ids_BL, attention_mask=batch.attention_mask_BL, **types
-        ).logits
-    return logits
 
 
 def assert_equal_by_name(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -70,7 +40,7 @@ def assert_equal_by_name(found: dict[str, torch.Tensor], expected: dict[str, tor
 def test_model_in_stages_gives_the_bits_of_the_whole(
     model_type: str, objective: Objective, pp: int, attention: str, *, tmp_path: Path
 ) -> None:
-    whole = save_random(model_type, objective, tmp_path)
+    whole = save_random(model_type, objective, folder=tmp_path)
     whole.set_attn_implementation(attention)
     parts = load_parts(model_type, objective, pp=pp, folder=tmp_path, attention=attention)
     for lengths in [(9, 4, 7), (6, 6)]:
@@ -85,7 +55,7 @@ def test_model_in_stages_gives_the_bits_of_the_whole(
 def test_model_saved_and_loaded_in_parts_is_the_same(
     model_type: str, objective: Objective, pp: int, *, tmp_path: Path
 ) -> None:
-    save_random(model_type, objective, tmp_path)
+    save_random(model_type, objective, folder=tmp_path)
     found: dict[str, torch.Tensor] = {}
     for part in load_parts(model_type, objective, pp=pp, folder=tmp_path):
         (stage,) = part.stages
@@ -114,7 +84,7 @@ def test_model_blocks_use_every_parameter_and_have_their_own_names(model_type: s
 def test_model_parts_have_memory_for_what_they_use_only(
     model_type: str, objective: Objective, pp: int, *, tmp_path: Path
 ) -> None:
-    save_random(model_type, objective, tmp_path)
+    save_random(model_type, objective, folder=tmp_path)
     for part in load_parts(model_type, objective, pp=pp, folder=tmp_path):
         tensors = [*part.model.parameters(), *part.model.buffers()]
         memory = {id(t): t for t in tensors if t.device.type != "meta"}.values()
@@ -197,6 +167,16 @@ def test_model_exported_is_loaded_by_the_librarys_auto_class(
     assert not any(report.values()), report
     assert [type(model).__name__] == json.loads((tmp_path / "config.json").read_text())["architectures"]
     assert_equal_by_name(dict(model.named_parameters()), state)
+
+
+@each_model
+def test_model_takes_rows_up_to_its_most_positions(model_type: str, objective: Objective) -> None:
+    model = load_tiny(model_type, objective)
+    most = most_positions(model.config)
+    assert run_blocks(model, rows((most,))).isfinite().all()
+    if getattr(model.config, "rope_parameters", None) is None:  # rotary positions have no table to fall out of
+        with pytest.raises((IndexError, RuntimeError)):
+            run_blocks(model, rows((most + 1,)))
 
 
 def test_every_family_has_a_tiny_model() -> None:

@@ -1,0 +1,42 @@
+"""The library's own whole models, which the models in parts are held against."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification
+
+from stage_worker.models.families import FAMILIES
+from stage_worker.models.microbatch import Microbatch
+from stage_worker.models.objective import Objective
+from tests.unit.tiny_models import load_tiny
+
+AUTO: dict[Objective, Any] = {
+    Objective.CLASSIFICATION: AutoModelForSequenceClassification,
+    Objective.MASKED_LM: AutoModelForMaskedLM,
+    Objective.CAUSAL_LM: AutoModelForCausalLM,
+}
+
+
+def save_random(
+    model_type: str, objective: Objective = Objective.CLASSIFICATION, *, folder: Path, **changes: Any
+) -> Any:
+    """Return the library's whole model, every parameter random, and save it in ``folder``."""
+    torch.manual_seed(4)
+    config = load_tiny(model_type, objective, **changes).config
+    model = AUTO[objective].from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 4)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def whole_logits(model: Any, batch: Microbatch) -> torch.Tensor:
+    """Return the logits of the library's own forward."""
+    types = {"token_type_ids": batch.token_type_ids_BL} if FAMILIES[model.config.model_type].takes_token_types else {}
+    with torch.no_grad():
+        logits: torch.Tensor = model(
+            input_ids=batch.input_ids_BL, attention_mask=batch.attention_mask_BL, **types
+        ).logits
+    return logits
