@@ -31,7 +31,7 @@ _ACTIVATIONS = ("hidden_act", "activation", "activation_function")
 _PLAIN = tuple(sorted(name for name in ACT2FN if name not in ("prelu", "xielu")))
 """Activations without parameters, which the library would leave as they happen to be in memory."""
 _FIXED: Mapping[str, tuple[object, str]] = {
-    "is_decoder": (False, "it would look only back, and as an encoder nothing reads that"),
+    "is_decoder": (False, "it would look only back, as no family of encoders is trained here"),
     "add_cross_attention": (False, "there is no encoder beside it"),
     "chunk_size_feed_forward": (0, "only widths that it divides could be computed"),
     "position_embedding_type": ("absolute", "transformers does not build any other"),
@@ -57,16 +57,10 @@ def unsupported(config: Any, *, key: str) -> Iterator[str]:
     for name, (only, reason) in _FIXED.items():
         value = getattr(config, name, only)
         if value != only:
-            yield (
-                f"{key}: {name} is {json.dumps(value)}; "
-                f"a {config.model_type} is trained with {json.dumps(only)} only: {reason}"
-            )
+            yield f"{key}: {name} is {json.dumps(value)}, need {json.dumps(only)}: {reason}"
     rope = getattr(config, "rope_parameters", None)
     if rope is not None and rope.get("rope_type") not in _ROPE_TYPES:
-        yield (
-            f"{key}: rope_parameters.rope_type is {rope.get('rope_type')!r}; "
-            f"a {config.model_type} is trained with one of {', '.join(_ROPE_TYPES)}"
-        )
+        yield f"{key}: rope_parameters.rope_type is {rope.get('rope_type')!r}, need one of {', '.join(_ROPE_TYPES)}"
     if FAMILIES[config.model_type].positions_follow_pad:
         if config.pad_token_id is None:
             yield f"{key}: pad_token_id is null; a {config.model_type} counts positions from it"

@@ -27,7 +27,7 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "t5"}, r"'t5' is not supported; use one of: bert"),
         ({"model_type": "bert", "hidden_size": "wide"}, "refused by transformers: .*hidden_size"),
         ({"model_type": "bert", "hidden_size": 50, "num_attention_heads": 4}, "hidden_size is 50, need a multiple of"),
-        ({"model_type": "bert", "is_decoder": True}, "is_decoder is true"),
+        ({"model_type": "bert", "is_decoder": True}, "is_decoder is true, need false"),
         ({"model_type": "bert", "num_hidden_layers": 0}, "num_hidden_layers is 0, need a number from 1"),
         ({"model_type": "bert", "num_hidden_layers": 10**30}, "num_hidden_layers is 10{30}, need"),
         ({"model_type": "bert", "num_hidden_layers": True}, "refused by transformers: .*num_hidden_layers"),
@@ -41,6 +41,27 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "bert", "num_hiden_layers": 2}, "num_hiden_layers is no key .* nearest is num_hidden_layers"),
         ({"model_type": "bert", "auto_map": {"AutoModel": "x.Y"}}, "auto_map is no key of a bert config"),
         ({"model_type": "bert", "position_embedding_type": "relative_key"}, "is 'relative_key', which .* not build"),
+        ({"model_type": "bert", "hidden_act": "xielu"}, "hidden_act is 'xielu', need one of .*gelu"),
+        ({"model_type": "bert", "add_cross_attention": True}, "add_cross_attention is true, need false"),
+        ({"model_type": "bert", "chunk_size_feed_forward": 4}, "chunk_size_feed_forward is 4, need 0"),
+        ({"model_type": "electra", "is_decoder": True}, "is_decoder is true, need false"),
+        ({"model_type": "electra", "embedding_size": 0}, "embedding_size is 0, need"),
+        ({"model_type": "distilbert", "dim": 50, "n_heads": 4}, "dim is 50, need a multiple of n_heads, which is 4"),
+        ({"model_type": "distilbert", "n_layers": 0}, "n_layers is 0, need a number from 1"),
+        ({"model_type": "distilbert", "hidden_dim": 0}, "hidden_dim is 0, need"),
+        ({"model_type": "distilbert", "seq_classif_dropout": 1.5}, "seq_classif_dropout is 1.5, need"),
+        ({"model_type": "distilbert", "attention_dropout": -1}, "attention_dropout is -1, need"),
+        ({"model_type": "distilbert", "activation": "nope"}, "activation is 'nope', need one of"),
+        ({"model_type": "distilbert", "dim": 16, "hidden_size": 32}, "has both hidden_size and dim, which are one"),
+        ({"model_type": "distilbert", "hidden_dropout_prob": 0.0}, "hidden_dropout_prob is no key of a distilbert"),
+        ({"model_type": "albert", "num_hidden_layers": 4, "num_hidden_groups": 5}, "num_hidden_groups is 5, need at m"),
+        ({"model_type": "albert", "inner_group_num": 0}, "inner_group_num is 0, need"),
+        ({"model_type": "albert", "classifier_dropout_prob": 2}, "classifier_dropout_prob is 2, need"),
+        ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id is null; a roberta counts positions from it"),
+        (
+            {"model_type": "roberta", "max_position_embeddings": 1},
+            "max_position_embeddings is 1, of which .* at least 2",
+        ),
     ],
 )
 def test_new_config_that_no_model_fits_is_refused(values: dict, text: str) -> None:
@@ -53,10 +74,44 @@ def test_new_config_takes_the_keys_of_old_files() -> None:
     assert new_config({"model_type": "bert", "num_hidden_layers": 3, **old}, NEEDS).num_hidden_layers == 3
 
 
-def test_pretrained_config_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    with pytest.raises(UnsupportedModelError, match="'gpt2' is not supported"):
+def test_new_config_takes_a_number_by_the_librarys_name_or_the_familys_own() -> None:
+    config = new_config({"model_type": "distilbert", "hidden_size": 24, "n_layers": 3}, NEEDS)
+    assert (config.dim, config.num_hidden_layers) == (24, 3)
+
+
+@pytest.mark.parametrize(("vocabulary", "begin", "end"), [(2, 0, None), (45, 0, 2), (1, 0, None)])
+def test_new_config_names_no_begin_or_end_token_outside_the_vocabulary(
+    vocabulary: int, begin: int | None, end: int | None
+) -> None:
+    needs = TaskNeeds(labels=(), num_labels=1, pad_token_id=0, vocabulary_size=vocabulary)
+    config = new_config({"model_type": "roberta"}, needs)  # the library's own ids are 0 and 2
+    assert (config.bos_token_id, config.eos_token_id) == (begin, end)
+    assert new_config({"model_type": "roberta", "eos_token_id": 0}, needs).eos_token_id == 0
+
+
+def test_new_config_whose_positions_follow_a_pad_id_that_nobody_named_is_refused() -> None:
+    """Its facts are told before the data are known, and would promise too many positions."""
+    needs = TaskNeeds(labels=(), num_labels=1, pad_token_id=2, vocabulary_size=45)
+    with pytest.raises(ModelConfigError, match=r"names no pad_token_id, from which a roberta .* set it to 2"):
+        new_config({"model_type": "roberta"}, needs)
+    assert new_config({"model_type": "roberta", "pad_token_id": 2}, needs).pad_token_id == 2
+
+
+def test_pretrained_config_of_a_variant_that_transformers_builds_no_more_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "position_embedding_type": "relative_key"}))
+    with pytest.raises(UnsupportedModelError, match='position_embedding_type is "relative_key", need "absolute"'):
         pretrained_config(tmp_path)
+
+
+def test_pretrained_config_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(UnsupportedModelError, match=f"'t5' is not supported; use one of: {', '.join(SUPPORTED)}"):
+        pretrained_config(tmp_path)
+
+
+def test_objective_that_a_family_has_no_head_for_is_refused_naming_both_lists() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"masked_lm is not built for .*'albert'.*: classification; .*bert"):
+        new_config({"model_type": "albert"}, NEEDS, Objective.MASKED_LM)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +134,23 @@ def test_fit_to_task_writes_an_exportable_config() -> None:
     assert stored["label2id"] == {"no": 0, "yes": 1}
     assert stored["dtype"] == "float32"
     assert config._attn_implementation == "eager"
+
+
+def test_fit_to_task_says_what_the_head_learns_and_what_pads() -> None:
+    regression = TaskNeeds(labels=(), num_labels=1, pad_token_id=3, vocabulary_size=45)
+    config = new_config(
+        {"model_type": "bert", "pad_token_id": None, "problem_type": "multi_label_classification"}, NEEDS
+    )
+    fit_to_task(config, NEEDS, attention="sdpa")
+    assert (config.problem_type, config.num_labels, config.pad_token_id) == ("single_label_classification", 2, 0)
+    fit_to_task(config, regression, attention="sdpa")
+    assert (config.problem_type, config.num_labels, config.pad_token_id) == ("regression", 1, 3)
+
+
+def test_fit_to_task_of_positions_that_follow_another_pad_id_is_refused() -> None:
+    config = new_config({"model_type": "roberta", "pad_token_id": 1}, NEEDS)
+    with pytest.raises(ModelConfigError, match=r"pad_token_id of the model is 1, that of data\.tokenizer is 0"):
+        fit_to_task(config, NEEDS, attention="sdpa")
 
 
 def test_loaded_model_names_its_architecture() -> None:

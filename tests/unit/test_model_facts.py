@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from stage_worker.facts import model_facts, print_facts
 from stage_worker.models.config import ModelConfigError
 from stage_worker.models.families import UnsupportedModelError
+from stage_worker.models.objective import Objective
 from stage_worker.models.weights import WeightsError
 
 TRAIN = {"train": {"objective": "classification"}}
@@ -37,6 +38,41 @@ def test_model_facts_of_a_folder(tmp_path: Path) -> None:
     assert (facts.model_type, facts.num_layers, facts.hidden_size) == ("bert", 3, 16)
     assert (facts.max_positions, facts.vocabulary_size, facts.token_types) == (32, 45, 2)
     assert list(facts.labels) == ["negative", "positive"]
+
+
+@pytest.mark.parametrize(
+    ("values", "layers", "hidden", "positions", "token_types"),
+    [
+        ({"model_type": "albert", "embedding_size": 8}, 12, 4096, 512, 2),
+        ({"model_type": "roberta"}, 12, 768, 510, 0),
+        ({"model_type": "roberta", "pad_token_id": 0}, 12, 768, 511, 0),
+        ({"model_type": "distilbert", "dim": 24, "n_layers": 3}, 3, 24, 512, 0),
+        ({"model_type": "electra", "type_vocab_size": 3, "max_position_embeddings": 64}, 12, 256, 64, 3),
+    ],
+)
+def test_model_facts_of_every_family_come_from_its_own_keys(
+    values: dict[str, Any], layers: int, hidden: int, positions: int, token_types: int
+) -> None:
+    """The rest is the library's own defaults, which its documentation names."""
+    facts = model_facts({"config": values})
+    assert (facts.model_type, facts.num_layers, facts.hidden_size) == (values["model_type"], layers, hidden)
+    assert (facts.max_positions, facts.token_types) == (positions, token_types)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "head"), [("roberta", "classifier.out_proj.weight"), ("electra", "classifier.out_proj.weight")]
+)
+def test_model_facts_find_the_head_by_the_familys_own_name(model_type: str, head: str, *, tmp_path: Path) -> None:
+    section = folder(tmp_path, model_type=model_type, pad_token_id=1)
+    assert not model_facts(section).labels
+    save_file({head: torch.zeros(2, 16)}, tmp_path / "model.safetensors")
+    assert list(model_facts(section).labels) == ["LABEL_0", "LABEL_1"]
+
+
+def test_model_facts_of_a_token_objective_ask_for_no_labels(tmp_path: Path) -> None:
+    section = folder(tmp_path)
+    save_file({"classifier.weight": torch.zeros(2, 16)}, tmp_path / "model.safetensors")
+    assert not model_facts(section, Objective.MASKED_LM).labels
 
 
 def test_model_facts_labels_that_only_count_are_none(tmp_path: Path) -> None:
