@@ -14,8 +14,6 @@ from stage_worker.engine.transport import Message, PeerLostError
 from stage_worker.models.loaded import LoadedModel
 from tests.unit.tiny_bert import VALUES
 
-LIMIT_SECONDS = 20.0
-
 Tamper = Callable[[Place, LoadedModel], None]
 """Changes what one worker holds, once its engine has it."""
 
@@ -36,12 +34,31 @@ class Wire:
     """By sender, receiver and what was announced."""
     parts: defaultdict[tuple[object, ...], dict[int, torch.Tensor]] = field(default_factory=lambda: defaultdict(dict))
     """Addends of each sum by worker."""
-    failed: bool = False
+    running: int = 0
+    """Workers that did not end."""
+    waiting: list[Callable[[], bool]] = field(default_factory=list)
+    """What those that gave their turn away wait for."""
+    stuck: bool = False
+    """Whether what they wait for will never be."""
 
     def wait_until(self, is_ready: Callable[[], bool]) -> None:
         """Give the turn away until ``is_ready``; called by who has it."""
-        if not self.turn.wait_for(lambda: self.failed or is_ready(), LIMIT_SECONDS) or not is_ready():
-            raise PeerLostError("another worker failed or is silent")
+        self.waiting.append(is_ready)
+        self.look()
+        self.turn.wait_for(lambda: self.stuck or is_ready())
+        self.waiting.remove(is_ready)
+        if not is_ready():
+            raise PeerLostError("what this worker waits for will never come")
+
+    def end(self) -> None:
+        """Let the others go on without the worker that has the turn."""
+        self.running -= 1
+        self.look()
+
+    def look(self) -> None:
+        """Wake who can go on; see whether nobody can."""
+        self.stuck = len(self.waiting) == self.running and not any(is_ready() for is_ready in self.waiting)
+        self.turn.notify_all()
 
 
 @dataclass
@@ -62,7 +79,6 @@ class JoinedTransport:
         assert (tuple(tensor.shape), tensor.dtype) == (message.shape, message.dtype)
         self.wire.messages[key] = tensor.detach().clone()
         self.sent.append((message, to_worker, tensor.nbytes))
-        self.wire.turn.notify_all()
 
     def receive(self, message: Message, *, from_worker: int) -> "JoinedReceive":
         """Post a receive."""
@@ -86,7 +102,6 @@ class JoinedTransport:
         self.sums += 1
         parts = self.wire.parts[workers, self.sums]
         parts[self.place.worker] = tensor.detach().clone()
-        self.wire.turn.notify_all()
         self.wire.wait_until(lambda: len(parts) == len(workers))
         total = torch.zeros_like(tensor)
         for worker in workers:
@@ -130,7 +145,7 @@ def run_joined(
     load: Callable[[LocalCase, Place], LoadedModel] = load_part,
 ) -> list[Outcome]:
     """Run all workers of a case; return what became of them, by worker."""
-    wire = Wire()
+    wire = Wire(running=case.num_workers)
     outcomes = []
     for worker in range(case.num_workers):
         place = Place(worker=worker, pp=case.pp, dp=case.dp)
@@ -142,8 +157,7 @@ def run_joined(
                 outcome.result = worker.run()
             except Exception as error:
                 outcome.error = error
-                wire.failed = True
-            wire.turn.notify_all()
+            wire.end()
 
     threads = []
     for outcome in outcomes:
@@ -155,7 +169,7 @@ def run_joined(
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wire.messages or wire.failed, "something was sent that nobody received"
+    assert not wire.messages or any(outcome.error for outcome in outcomes), "something was sent that nobody received"
     return outcomes
 
 
