@@ -102,9 +102,9 @@ def _install(faults: _Faults) -> None:
             faults.meet("load", stage=self._job.slices[0].stage)
             return load(self)
 
-        def forward_with_fault(self: Any, *args: Any, step: int, microbatch: int) -> Any:
+        def forward_with_fault(self: Any, *args: Any, step: int, **more: Any) -> Any:
             faults.meet("forward", stage=self._stage, step=step)
-            return forward(self, *args, step=step, microbatch=microbatch)
+            return forward(self, *args, step=step, **more)
 
         run.ExecutorRun.__init__ = begin_knowing
         run.ExecutorRun._load = load_with_fault
