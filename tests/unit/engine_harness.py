@@ -10,6 +10,7 @@ from stage_worker.engine.engine import Engine
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
 from stage_worker.engine.ledger import Ledger
 from stage_worker.engine.optimizer import OptimizerName, OptimizerSettings
+from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.result import StepResult
 from stage_worker.models.microbatch import Microbatch
 from tests.unit.fake_transport import FakeTransport
@@ -43,6 +44,8 @@ class Harness:
     pp: int = 1
     splits: bool = False
     dropout: float = 0.0
+    recompute: Recompute = field(default_factory=Recompute)
+    """Of every stage."""
     transport: FakeTransport = field(default_factory=FakeTransport)
     rows: Rows = field(default_factory=Rows)
     ledger: Ledger = field(default_factory=Ledger)
@@ -67,6 +70,7 @@ class Harness:
             transport=self.transport,
             batches=self.rows,
             ledger=self.ledger,
+            recompute=dict.fromkeys(self.model.stages, self.recompute),
             on_command=lambda command, seq: self.done.append((command.op, seq)),
         )
 
