@@ -47,6 +47,18 @@ FAMILIES: Mapping[str, FamilyFacts] = {
         head="classifier.out_proj.weight",
         takes_token_types=True,
     ),
+    "gpt2": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION, Objective.CAUSAL_LM),
+        head="score.weight",
+    ),
+    "llama": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION,),
+        head="score.weight",
+    ),
+    "qwen2": FamilyFacts(
+        objectives=(Objective.CLASSIFICATION,),
+        head="score.weight",
+    ),
 }
 """By ``model_type``."""
 
@@ -70,7 +82,7 @@ def check_supported(model_type: str, objective: Objective) -> None:
         )
 
 
-def family_of(model_type: str, objective: Objective) -> Family:
+def family_of(model_type: str, objective: Objective) -> Family:  # noqa: PLR0911  one for each family
     """Return the family; imports its modelling code, which takes seconds.
 
     Raises:
@@ -102,5 +114,21 @@ def family_of(model_type: str, objective: Objective) -> Family:
             from stage_worker.models import electra
 
             return electra.CLASSIFICATION
+        case "gpt2", Objective.CLASSIFICATION:
+            from stage_worker.models import gpt2
+
+            return gpt2.CLASSIFICATION
+        case "gpt2", Objective.CAUSAL_LM:
+            from stage_worker.models import gpt2
+
+            return gpt2.CAUSAL_LM
+        case "llama", Objective.CLASSIFICATION:
+            from stage_worker.models import llama
+
+            return llama.CLASSIFICATION
+        case "qwen2", Objective.CLASSIFICATION:
+            from stage_worker.models import qwen2
+
+            return qwen2.CLASSIFICATION
         case _:
             raise AssertionError(f"{model_type} with {objective} is listed but has no family")

@@ -6,7 +6,11 @@ B rows, L positions.
 from typing import Any
 
 import torch
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import (
+    create_bidirectional_mask,
+    create_causal_mask,
+    create_sliding_window_causal_mask,
+)
 
 from stage_worker.models.family import Context
 
@@ -25,12 +29,26 @@ def bidirectional_mask(config: Any, attention_mask_BL: torch.Tensor, dtype: torc
 
 
 def causal_mask(config: Any, attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return the mask of a decoder; None where the layers need none to look only back."""
+    """Return the mask of layers that look back; None where no position pads and sdpa does so by itself."""
     mask: torch.Tensor | None = create_causal_mask(
         config=config,
         inputs_embeds=_stand_in(attention_mask_BL, dtype),
         attention_mask=attention_mask_BL,
-        past_key_values=None,
+        cache=None,
+    )
+    return mask
+
+
+def sliding_causal_mask(config: Any, attention_mask_BL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return the mask of layers that look back ``config.sliding_window`` positions, their own included.
+
+    None where no row is that long, no position pads and sdpa looks back by itself.
+    """
+    mask: torch.Tensor | None = create_sliding_window_causal_mask(
+        config=config,
+        inputs_embeds=_stand_in(attention_mask_BL, dtype),
+        attention_mask=attention_mask_BL,
+        cache=None,
     )
     return mask
 
