@@ -1,14 +1,16 @@
-"""Persistent worker processes for local cases: imports cost seconds, so they are paid once."""
+"""Persistent worker processes for local cases: imports cost seconds, so one process makes them and forks the others."""
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
@@ -50,7 +52,7 @@ class LocalPool:
     """Runs cases on up to ``size`` processes of this machine, one torch thread each. Use as a context manager."""
 
     def __init__(self, size: int) -> None:
-        self._processes = [_Process() for _ in range(size)]
+        self._template = _Template(size)
         self._folder = tempfile.TemporaryDirectory(prefix="takt-local-")
 
     def __enter__(self) -> Self:
@@ -61,92 +63,86 @@ class LocalPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End all processes."""
-        for process in self._processes:
-            process.end()
+        self._template.end()
         self._folder.cleanup()
 
     def run(self, case: LocalCase, *, limit_seconds: float = 60.0) -> CaseResult:
         """Run a case on all its workers.
 
         Raises:
-            LocalRunError: a worker failed; all processes of the case are new ones afterwards.
+            LocalRunError: a worker failed; all processes are new ones afterwards.
         """
-        processes = self._processes[: case.num_workers]
-        if len(processes) < case.num_workers:
-            raise LocalRunError(f"the case needs {case.num_workers} workers, the pool has {len(processes)}")
+        workers = self._template.workers[: case.num_workers]
+        if len(workers) < case.num_workers:
+            raise LocalRunError(f"the case needs {case.num_workers} workers, the pool has {len(workers)}")
         try:
-            address = processes[0].ask({"do": "open_store"}).answer(limit_seconds)["address"]
+            address = workers[0].ask({"do": "open_store"}).answer(limit_seconds)["address"]
             paths = [Path(self._folder.name) / f"worker-{worker}.safetensors" for worker in range(case.num_workers)]
-            for worker, process in enumerate(processes):
-                process.ask(
-                    {
-                        "do": "run",
-                        "case": case.to_json(),
-                        "worker": worker,
-                        "address": address,
-                        "out": str(paths[worker]),
-                    }
-                )
-            answers = [process.answer(limit_seconds) for process in processes]
+            for number, worker in enumerate(workers):
+                request = {"case": case.to_json(), "worker": number, "address": address, "out": str(paths[number])}
+                worker.ask({"do": "run"} | request)
+            answers = [worker.answer(limit_seconds) for worker in workers]
         except LocalRunError:
-            for process in processes:
-                process.restart()
+            self._template.restart()
             raise
         return CaseResult(answers, [load_file(path) for path in paths])
 
 
-class _Process:
-    def __init__(self) -> None:
+class _Template:
+    """The process that makes the imports; in a session of its own with all that it forks, so that none is left."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._start()
 
     def _start(self) -> None:
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.local_process"],
-            cwd=Path(__file__).resolve().parents[1],
-            env=os.environ | threads,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._lines: SimpleQueue[str] = SimpleQueue()
-        threading.Thread(target=self._read, args=(self._child, self._lines), daemon=True).start()
+        self._control, other = socket.socketpair()
+        with other:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.local_process"],
+                cwd=Path(__file__).resolve().parents[1],
+                env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                stdin=other.fileno(),
+                start_new_session=True,
+            )
+        self.workers = [self._fork() for _ in range(self._size)]
 
-    @staticmethod
-    def _read(child: "subprocess.Popen[str]", lines: "SimpleQueue[str]") -> None:
-        assert child.stdout is not None
-        for line in child.stdout:
-            lines.put(line)
-        lines.put("")
-
-    def ask(self, request: dict[str, Any]) -> Self:
-        assert self._child.stdin is not None
-        try:
-            self._child.stdin.write(json.dumps(request) + "\n")
-            self._child.stdin.flush()
-        except BrokenPipeError as error:
-            raise LocalRunError(f"a worker ended with {self._child.wait()}") from error
-        return self
-
-    def answer(self, limit_seconds: float) -> dict[str, Any]:
-        try:
-            line = self._lines.get(timeout=limit_seconds)
-        except Empty as error:
-            raise LocalRunError(f"a worker did not answer within {limit_seconds:g} s") from error
-        if not line:
-            raise LocalRunError(f"a worker ended with {self._child.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise LocalRunError(answer["error"])
-        return answer
+    def _fork(self) -> "_Worker":
+        own, other = Pipe()
+        with other:
+            socket.send_fds(self._control, [b"1"], [other.fileno()])
+        return _Worker(own)
 
     def end(self) -> None:
-        self._child.kill()
+        os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._control.close()
+        for worker in self.workers:
+            worker.connection.close()
 
     def restart(self) -> None:
         self.end()
         self._start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    connection: Connection
+
+    def ask(self, request: dict[str, Any]) -> Self:
+        try:
+            self.connection.send_bytes(json.dumps(request).encode())
+        except BrokenPipeError as error:
+            raise LocalRunError("a worker ended") from error
+        return self
+
+    def answer(self, limit_seconds: float) -> dict[str, Any]:
+        if not self.connection.poll(limit_seconds):
+            raise LocalRunError(f"a worker did not answer within {limit_seconds:g} s")
+        try:
+            answer: dict[str, Any] = json.loads(self.connection.recv_bytes())
+        except (EOFError, ConnectionResetError) as error:
+            raise LocalRunError("a worker ended") from error
+        if "error" in answer:
+            raise LocalRunError(answer["error"])
+        return answer

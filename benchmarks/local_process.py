@@ -1,10 +1,16 @@
-"""One process of a pool: reads a request a line from stdin, runs its part of a case, answers with one line of JSON."""
+"""The processes of a pool: one that forks the others, which take requests, run their part of a case, and answer.
+
+A request and an answer is one message of JSON. Forking is safe because nothing here has threads before it.
+"""
 
 import json
+import os
+import socket
 import sys
 import traceback
-from collections.abc import Iterator
 from dataclasses import asdict
+from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,7 @@ from benchmarks.local_run import LocalWorker, load_part
 from stage_worker.comm import TransportName, join_transport
 from stage_worker.comm_place import Place
 from stage_worker.comm_store import address_of, join_store, open_store
+from stage_worker.models.families import FAMILIES
 
 HOST = "127.0.0.1"
 LIMIT_SECONDS = 60.0
@@ -55,28 +62,41 @@ def run_case(case: LocalCase, *, worker: int, address: str, out: Path) -> dict[s
     }
 
 
-def answers(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Answer the requests of a pool, one a line."""
-    stores = []
-    for line in lines:
-        request = json.loads(line)
+def serve(connection: Connection) -> None:
+    """Answer a pool's requests until it is gone."""
+    store = None
+    while True:
+        try:
+            request = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
         try:
             if request["do"] == "open_store":
-                stores = [open_store(HOST)]  # lives until the next case
-                yield {"address": address_of(stores[0])}
+                store = open_store(HOST)  # lives until the next case
+                answer: dict[str, Any] = {"address": address_of(store)}
             else:
                 case = LocalCase.from_json(request["case"])
-                yield run_case(case, worker=request["worker"], address=request["address"], out=Path(request["out"]))
+                answer = run_case(case, worker=request["worker"], address=request["address"], out=Path(request["out"]))
         except Exception as error:
             traceback.print_exc()
-            yield {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        connection.send_bytes(json.dumps(answer).encode())
 
 
 def main() -> int:
-    """Serve requests on stdin until it closes."""
+    """Import all that a worker needs, then fork one for each connection that stdin brings, until it closes."""
     torch.set_num_threads(1)
-    for answer in answers(iter(sys.stdin.readline, "")):
-        print(json.dumps(answer), flush=True)
+    for name in FAMILIES:
+        import_module(f"stage_worker.models.{name}")
+    with socket.socket(fileno=os.dup(sys.stdin.fileno())) as control:
+        while True:
+            said, handles, _, _ = socket.recv_fds(control, 1, 1)
+            if not said:
+                return 0
+            if os.fork() == 0:
+                break
+            os.close(handles[0])
+    serve(Connection(handles[0]))
     return 0
 
 

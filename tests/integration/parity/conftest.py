@@ -1,5 +1,6 @@
 """The warm worker processes that all parity tests share."""
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import torch
 from benchmarks.local_case import LocalCase, LocalStep
 from benchmarks.local_pool import CaseResult, LocalPool
 from tests.integration.parity.layouts import Folders
-from tests.integration.parity.reference import TINY, Reference, save_tiny_model, train_whole
+from tests.integration.parity.matrix import ModelFolder
+from tests.integration.parity.models import MODELS, TINY, save_tiny_model
+from tests.integration.parity.reference import Reference, train_whole
 
 Run = Callable[[LocalCase], CaseResult]
 Train = Callable[[LocalCase], Reference]
@@ -26,8 +29,8 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[LocalPool]:
-    """Return four worker processes, imports done."""
-    with LocalPool(4) as pool:
+    """Return eight worker processes, imports done."""
+    with LocalPool(8) as pool:
         pool.run(LocalCase(model=TINY, pp=4, steps=(LocalStep((4, 5)),)), limit_seconds=150)
         yield pool
 
@@ -53,7 +56,7 @@ def train() -> Train:
 
     def train(case: LocalCase) -> Reference:
         optimizer = (case.optimizer, case.learning_rate, case.weight_decay, case.max_grad_norm)
-        key = (case.folder, case.steps, optimizer, case.attention, case.seed)
+        key = (case.folder, case.objective, case.steps, optimizer, case.attention, case.seed)
         if key not in done:
             done[key] = train_whole(case)
         return done[key]
@@ -78,6 +81,19 @@ def folders(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Folders:
         save_tiny_model(folder, TINY | {"num_hidden_layers": num_layers})
         folders[num_layers] = str(folder)
     return folders
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
+    """Return a function that tells the folder of a model by name and number of layers, each saved once a session."""
+
+    @functools.cache
+    def folder(name: str, num_layers: int) -> str:
+        path = tmp_path_factory.mktemp(f"{name}-{num_layers}")
+        save_tiny_model(path, MODELS[name].config(num_layers=num_layers), objective=MODELS[name].objective)
+        return str(path)
+
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.local_case import LocalCase, LocalStep
-from tests.integration.parity.reference import TINY
+from tests.integration.parity.models import TINY
 
 FULL = os.environ.get("TAKT_PARITY") == "full"
 """Whether every layout is run with every count of microbatches and both optimizers (``make parity-full``)."""

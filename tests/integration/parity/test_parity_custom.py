@@ -8,7 +8,8 @@ from benchmarks.local_case import LocalCase, LocalStep
 from coordinator.schedule.text import to_csv
 from tests.integration.parity.conftest import Run, Train
 from tests.integration.parity.layouts import EACH, ON_FOUR, SIXTEEN, Folders, Layout, plain
-from tests.integration.parity.reference import TINY, assert_close, assert_same_bits
+from tests.integration.parity.models import TINY
+from tests.integration.parity.reference import assert_close, assert_same_bits
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -7,7 +7,8 @@ import pytest
 from benchmarks.local_case import LocalCase, LocalStep
 from benchmarks.local_pool import LocalPool
 from tests.integration.parity.conftest import Run
-from tests.integration.parity.reference import TINY, assert_same_bits
+from tests.integration.parity.models import TINY
+from tests.integration.parity.reference import assert_same_bits
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -9,7 +9,8 @@ from transformers import BertForSequenceClassification
 from benchmarks.local_case import LocalCase, LocalStep, batch_of
 from stage_worker.engine.commands import Phase
 from tests.integration.parity.conftest import Run
-from tests.integration.parity.reference import TINY, assert_same_bits
+from tests.integration.parity.models import TINY
+from tests.integration.parity.reference import assert_same_bits
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.local_case import LocalCase, LocalStep
 from tests.integration.parity.conftest import Run, Train
-from tests.integration.parity.reference import TINY, assert_close, assert_same_bits
+from tests.integration.parity.models import TINY
+from tests.integration.parity.reference import assert_close, assert_same_bits
 
 pytestmark = pytest.mark.timeout(180)
 
