@@ -1,4 +1,5 @@
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,17 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "albert", "num_hidden_layers": 4, "num_hidden_groups": 5}, "num_hidden_groups is 5, need at m"),
         ({"model_type": "albert", "inner_group_num": 0}, "inner_group_num is 0, need"),
         ({"model_type": "albert", "classifier_dropout_prob": 2}, "classifier_dropout_prob is 2, need"),
+        ({"model_type": "gpt2", "n_embd": 50, "n_head": 4}, "n_embd is 50, need a multiple of n_head, which is 4"),
+        ({"model_type": "gpt2", "n_inner": 0}, "n_inner is 0, need"),
+        ({"model_type": "gpt2", "resid_pdrop": 2}, "resid_pdrop is 2, need"),
+        ({"model_type": "gpt2", "layer_norm_epsilon": -1.0}, "layer_norm_epsilon is -1.0, need"),
+        ({"model_type": "gpt2", "activation_function": "nope"}, "activation_function is 'nope', need one of"),
+        ({"model_type": "gpt2", "add_cross_attention": True}, "add_cross_attention is true, need false"),
+        ({"model_type": "llama", "pretraining_tp": 2}, "pretraining_tp is 2, need 1"),
+        ({"model_type": "llama", "hidden_size": 12, "num_attention_heads": 4}, "head is 3 wide, need an even number"),
+        ({"model_type": "llama", "rms_norm_eps": -1.0}, "rms_norm_eps is -1.0, need"),
+        ({"model_type": "qwen2", "num_attention_heads": 4}, "need a multiple of num_key_value_heads, which is 32"),
+        ({"model_type": "qwen2", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "is 'dynamic', need one of"),
         ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id is null; a roberta counts positions from it"),
         (
             {"model_type": "roberta", "max_position_embeddings": 1},
@@ -69,6 +81,11 @@ def test_new_config_that_no_model_fits_is_refused(values: dict, text: str) -> No
         new_config(values, NEEDS)
 
 
+def test_new_config_takes_rotary_numbers_by_their_old_names() -> None:
+    config = new_config({"model_type": "llama", "rope_theta": 500.0}, NEEDS)
+    assert config.rope_parameters == {"rope_type": "default", "rope_theta": 500.0}
+
+
 def test_new_config_takes_the_keys_of_old_files() -> None:
     old = {"gradient_checkpointing": False, "position_embedding_type": "absolute", "torch_dtype": "float32"}
     assert new_config({"model_type": "bert", "num_hidden_layers": 3, **old}, NEEDS).num_hidden_layers == 3
@@ -79,14 +96,23 @@ def test_new_config_takes_a_number_by_the_librarys_name_or_the_familys_own() -> 
     assert (config.dim, config.num_hidden_layers) == (24, 3)
 
 
-@pytest.mark.parametrize(("vocabulary", "begin", "end"), [(2, 0, None), (45, 0, 2), (1, 0, None)])
+@pytest.mark.parametrize(
+    ("model_type", "vocabulary", "begin", "end"),
+    [("roberta", 45, 0, 2), ("roberta", 2, 0, None), ("gpt2", 45, None, None), ("gpt2", 50257, 50256, 50256)],
+)
 def test_new_config_names_no_begin_or_end_token_outside_the_vocabulary(
-    vocabulary: int, begin: int | None, end: int | None
+    model_type: str, vocabulary: int, begin: int | None, end: int | None, *, caplog: pytest.LogCaptureFixture
 ) -> None:
     needs = TaskNeeds(labels=(), num_labels=1, pad_token_id=0, vocabulary_size=vocabulary)
-    config = new_config({"model_type": "roberta"}, needs)  # the library's own ids are 0 and 2
+    monitored = logging.getLogger("transformers")
+    monitored.addHandler(caplog.handler)
+    try:
+        config = new_config({"model_type": model_type}, needs)
+    finally:
+        monitored.removeHandler(caplog.handler)
     assert (config.bos_token_id, config.eos_token_id) == (begin, end)
-    assert new_config({"model_type": "roberta", "eos_token_id": 0}, needs).eos_token_id == 0
+    assert not caplog.records
+    assert new_config({"model_type": model_type, "eos_token_id": 1}, needs).eos_token_id == 1
 
 
 def test_new_config_whose_positions_follow_a_pad_id_that_nobody_named_is_refused() -> None:

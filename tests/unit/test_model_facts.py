@@ -47,6 +47,9 @@ def test_model_facts_of_a_folder(tmp_path: Path) -> None:
         ({"model_type": "roberta"}, 12, 768, 510, 0),
         ({"model_type": "roberta", "pad_token_id": 0}, 12, 768, 511, 0),
         ({"model_type": "distilbert", "dim": 24, "n_layers": 3}, 3, 24, 512, 0),
+        ({"model_type": "gpt2", "n_embd": 24, "n_layer": 3, "n_positions": 64}, 3, 24, 64, 0),
+        ({"model_type": "llama"}, 32, 4096, 2048, 0),
+        ({"model_type": "qwen2", "num_hidden_layers": 3}, 3, 4096, 32768, 0),
         ({"model_type": "electra", "type_vocab_size": 3, "max_position_embeddings": 64}, 12, 256, 64, 3),
     ],
 )
@@ -60,7 +63,12 @@ def test_model_facts_of_every_family_come_from_its_own_keys(
 
 
 @pytest.mark.parametrize(
-    ("model_type", "head"), [("roberta", "classifier.out_proj.weight"), ("electra", "classifier.out_proj.weight")]
+    ("model_type", "head"),
+    [
+        ("roberta", "classifier.out_proj.weight"),
+        ("electra", "classifier.out_proj.weight"),
+        ("llama", "score.weight"),
+    ],
 )
 def test_model_facts_find_the_head_by_the_familys_own_name(model_type: str, head: str, *, tmp_path: Path) -> None:
     section = folder(tmp_path, model_type=model_type, pad_token_id=1)
