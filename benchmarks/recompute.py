@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -56,7 +57,6 @@ class Case:
             Weights(self.model, dtype=torch.float32),
             stage=STAGE,
             seeds=None,
-            prepare=self._prepare,
             recompute=recompute,
         )
         self._gradient_BLD = torch.randn(sizes.rows, sizes.width, sizes.hidden_size)
@@ -71,7 +71,8 @@ class Case:
         mask_BL[:, -1] = 0  # padded, as rows of real text are
         batch = Microbatch(tuple(range(sizes.rows)), None, None, mask_BL, None)
         h_BLD = torch.randn_like(self._gradient_BLD)
-        self._stage.forward(self._prepare(batch), h_BLD, step=1, microbatch=microbatch, is_last_microbatch=False)
+        prepare = partial(self._prepare, batch)
+        self._stage.forward(prepare(), h_BLD, prepare=prepare, step=1, microbatch=microbatch, is_last_microbatch=False)
 
     def backward(self, microbatch: int) -> None:
         """Do one microbatch's backward."""

@@ -1,6 +1,7 @@
 """The engine: obeys the commands of a step, one at a time and in order."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -97,7 +98,6 @@ class Engine:
                 weights,
                 stage=stage,
                 seeds=seeds,
-                prepare=self._prepare,
                 recompute=(recompute or {}).get(stage, Recompute()),
             )
             for stage in model.stages
@@ -189,7 +189,9 @@ class Engine:
 
     def _forward(self, command: Command, step: OpenStep) -> None:
         stage, microbatch = self._stages[command.stage], command.microbatch
-        inputs = self._inputs(command, step.setting)
+        batch = self._rows(step.setting, microbatch)
+        with self._ledger.during(Activity.FORWARD, stage=command.stage):
+            inputs = self._prepare(batch)
         h_BLD = None
         if not stage.is_first:
             with self._ledger.during(Activity.WAIT_ACTIVATION):
@@ -203,6 +205,7 @@ class Engine:
                     output = stage.forward(
                         inputs,
                         h_BLD,
+                        prepare=partial(self._prepare, batch),
                         step=step.setting.step,
                         microbatch=microbatch,
                         is_last_microbatch=microbatch == len(step.setting.microbatches) - 1,
@@ -246,18 +249,17 @@ class Engine:
         del self._open[step.setting.phase]
         return step.result(last_seq=last_seq)
 
-    def _inputs(self, command: Command, setting: StepSetting) -> Inputs:
-        microbatch = command.microbatch
+    def _rows(self, setting: StepSetting, microbatch: int) -> Microbatch:
         with self._ledger.during(Activity.WAIT_DATA):
             batch = self._batches.get(setting, microbatch)
         shape = setting.microbatches[microbatch]
         found = tuple(batch.attention_mask_BL.shape)
         if found != (shape.rows, shape.width):
             raise DataError(f"microbatch {microbatch} has shape {found}, announced was {(shape.rows, shape.width)}")
-        with self._ledger.during(Activity.FORWARD, stage=command.stage):
-            return self._prepare(batch)
+        return batch
 
     def _prepare(self, batch: Microbatch) -> Inputs:
+        """Make of rows on the CPU what the layers take, on the device."""
         model = self._model
         # Made on the CPU: on a GPU the library's look at the mask would wait for the device.
         context = model.family.context(model.config, batch.attention_mask_BL, self._precision.compute.dtype)

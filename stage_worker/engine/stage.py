@@ -18,10 +18,9 @@ from stage_worker.engine.split_backward import SplitBackward, WeightQueue, add_w
 from stage_worker.engine.weights import Weights
 from stage_worker.models.family import Inputs
 from stage_worker.models.loaded import LoadedModel
-from stage_worker.models.microbatch import Microbatch
 
-Prepare = Callable[[Microbatch], Inputs]
-"""Makes of rows on the CPU what the layers take."""
+Prepare = Callable[[], Inputs]
+"""Makes the inputs of one microbatch; called again where its forward is done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class Stage:
         *,
         stage: int,
         seeds: DropoutSeeds | None,
-        prepare: Prepare,
         recompute: Recompute,
     ) -> None:
         """Take the blocks of ``stage``.
@@ -68,7 +66,6 @@ class Stage:
             weights: of all of the model's blocks that are here.
             stage: global index.
             seeds: of dropout; None leaves the generator alone.
-            prepare: called again where a forward is done again.
             recompute: what is done again.
         """
         own = model.stages[stage]
@@ -79,7 +76,6 @@ class Stage:
         self._blocks = tuple(own.blocks.items())
         self._weights = weights
         self._seeds = seeds
-        self._prepare = prepare
         self._num_parts = len(self._blocks) + self.is_last
         """Parts of a forward in training: the blocks, then the loss."""
         self._recompute = recompute
@@ -104,9 +100,24 @@ class Stage:
         return len(self._flights) + len(self._waiting)
 
     def forward(
-        self, inputs: Inputs, h_BLD: torch.Tensor | None, *, step: int, microbatch: int, is_last_microbatch: bool
+        self,
+        inputs: Inputs,
+        h_BLD: torch.Tensor | None,
+        *,
+        prepare: Prepare,
+        step: int,
+        microbatch: int,
+        is_last_microbatch: bool,
     ) -> torch.Tensor:
         """Return the hidden state to send on, or on the last stage the sum of the losses; keep the graph.
+
+        Args:
+            inputs: of the microbatch.
+            h_BLD: hidden state from the stage below; None on the first stage.
+            prepare: makes ``inputs`` again.
+            step: for dropout.
+            microbatch: one that is not in flight.
+            is_last_microbatch: whether it is the last one of the step.
 
         Raises:
             CommandOrderError: the microbatch is in flight already.
@@ -120,7 +131,7 @@ class Stage:
         with self._split.into(weights):
             hidden = leaf_BLD
             if kept_from:
-                call = self._repeatable(inputs, going, stop=kept_from)
+                call = self._repeatable(inputs, prepare, going, stop=kept_from)
                 hidden = checkpoint(call, hidden, use_reentrant=False, preserve_rng_state=False)
             output = self._run(hidden, inputs, going, start=kept_from, stop=self._num_parts)
         edge = get_gradient_edge(output) if output.requires_grad else None
@@ -190,12 +201,14 @@ class Stage:
         """Return the hidden state to send on, or on the last stage the logits; keep nothing."""
         return self._run(h_BLD, inputs, _Pass(0, 0, None), start=0, stop=len(self._blocks))
 
-    def _repeatable(self, inputs: Inputs, going: _Pass, *, stop: int) -> Callable[[torch.Tensor | None], torch.Tensor]:
-        """Return the first parts of a forward as a call that may be made again, and keeps the rows alone for that."""
-        batch, prepared = inputs.batch, [inputs]
+    def _repeatable(
+        self, inputs: Inputs, prepare: Prepare, going: _Pass, *, stop: int
+    ) -> Callable[[torch.Tensor | None], torch.Tensor]:
+        """Return the first parts of a forward as a call that may be made again, and lets go of ``inputs`` till then."""
+        prepared = [inputs]
 
         def call(hidden: torch.Tensor | None) -> torch.Tensor:
-            current = prepared.pop() if prepared else self._prepare(batch)
+            current = prepared.pop() if prepared else prepare()
             return self._run(hidden, current, going, start=0, stop=stop)
 
         return call

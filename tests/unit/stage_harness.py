@@ -44,7 +44,6 @@ class OneStage:
             Weights(self.model, dtype=torch.float32),
             stage=stage,
             seeds=seeds,
-            prepare=lambda batch: Inputs(batch, {"mask": None}),
             recompute=recompute,
         )
         self.parameters = self.model.parameters(stage)
@@ -57,6 +56,7 @@ class OneStage:
         return self.stage.forward(
             Inputs(batch, {"mask": None}),
             h_BLD,
+            prepare=lambda: Inputs(batch, {"mask": None}),
             step=1,
             microbatch=microbatch,
             is_last_microbatch=microbatch == len(self.shapes) - 1,
