@@ -65,10 +65,11 @@ class Alone:
         self.statistics = RunningStatistics(self.model)
         self.layers = [layer.norm.train() for layer in self.model.model.layers]
 
-    def see(self, *microbatches: list[float]) -> list[torch.Tensor]:
+    def see(self, *microbatches: list[float], order: tuple[int, ...] | None = None) -> list[torch.Tensor]:
         """Give values to all channels of all layers; return what the first channel of the first becomes."""
         out = []
-        for number, values in enumerate(microbatches):
+        for number in order or range(len(microbatches)):
+            values = microbatches[number]
             x_NC = torch.tensor(values)[:, None].expand(-1, HIDDEN)
             with self.statistics.counting(number):
                 made = [layer(x_NC) for layer in self.layers]
@@ -87,6 +88,9 @@ def test_move_is_by_the_mean_and_the_unbiased_variance_of_all_rows() -> None:
     torch.testing.assert_close(layer.running_mean, torch.full((HIDDEN,), 0.1 * 5))
     torch.testing.assert_close(layer.running_var, torch.full((HIDDEN,), 0.9 * 1 + 0.1 * 10))
     assert layer.num_batches_tracked == 1
+    alone.statistics.clear()
+    alone.statistics.move()
+    assert layer.num_batches_tracked == 1  # what is forgotten moves nothing
 
 
 def test_microbatch_is_normalised_by_its_own_rows() -> None:
@@ -103,6 +107,27 @@ def test_far_from_0_the_variance_is_not_lost() -> None:
     alone.statistics.add_up(lambda sums: sums)
     alone.statistics.move()
     torch.testing.assert_close(alone.layers[1].running_var, torch.full((HIDDEN,), 1 / 6), rtol=1e-5, atol=0.0)
+
+
+def test_microbatches_are_added_in_the_order_of_their_numbers() -> None:
+    """In float64 2^61 - 2^61 + 4 is 4, and in another order 0."""
+    large, totals = 2.0**60, []
+    for order in ((0, 1, 2), (2, 0, 1)):
+        alone = Alone(affine=False)
+        alone.see([large, large], [-large, -large], [1.0, 3.0], order=order)
+        alone.statistics.add_up(lambda sums: totals.append(sums) or sums)
+    assert totals[0][1 : 1 + HIDDEN].tolist() == [4.0] * HIDDEN
+    assert torch.equal(totals[1], totals[0])
+
+
+def test_layer_in_evaluation_mode_counts_nothing() -> None:
+    alone = Alone(affine=False, eps=1e-12)
+    for layer in alone.layers:
+        layer.eval()
+    assert alone.see([1.0, 3.0])[0].tolist() == [1.0, 3.0]  # by mean 0 and variance 1, as a new layer has it
+    alone.statistics.add_up(lambda sums: sums)
+    alone.statistics.move()
+    assert alone.layers[0].num_batches_tracked == 0
 
 
 def run_twins(*shapes: tuple[Shape, ...]) -> list[Worker]:
