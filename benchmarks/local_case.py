@@ -84,6 +84,8 @@ class LocalCase:
     """Whether the activations that are really held are counted; it slows the run down."""
     words: int = field(default=50)
     """Size of the vocabulary that rows are drawn from."""
+    repeats_rows: bool = False
+    """Whether every step has the words and labels of the first, so that they can be learned."""
 
     @property
     def num_workers(self) -> int:
@@ -175,6 +177,8 @@ def split(rows: range, parts: int) -> list[range]:
 
 def batch_of(case: LocalCase, lengths: Sequence[int], rows: Sequence[int], *, phase: Phase, step: int) -> Microbatch:
     """Return some rows of a step, padded to the longest; each is a pure function of (seed, phase, step, row)."""
+    if case.repeats_rows:
+        step = 1
     width = max(lengths[row] for row in rows)
     ids_BL = torch.zeros(len(rows), width, dtype=torch.long)
     types_BL = torch.zeros_like(ids_BL)

@@ -54,6 +54,7 @@ def run_case(case: LocalCase, *, worker: int, address: str, out: Path) -> dict[s
     return {
         "steps": steps,
         "seconds": result.seconds,
+        "resident_bytes": result.resident_bytes,
         "activities": result.activities,
         "parameters": result.parameters,
         "live_peak": result.live_peak,

@@ -1,5 +1,6 @@
 """One worker of a local case: the executor's engine, commands from a list."""
 
+import resource
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from stage_worker.models.loading import load_model
 from stage_worker.models.microbatch import Microbatch
 from stage_worker.models.objective import Objective
 
+_STATM = Path("/proc/self/statm")
+
 
 @dataclass(slots=True)
 class LocalRows:
@@ -50,6 +53,8 @@ class LocalResult:
     """In the order they ended."""
     seconds: list[float] = field(default_factory=list)
     """Duration of each of them."""
+    resident_bytes: list[int] = field(default_factory=list)
+    """Memory of the process after each training step, where /proc tells it."""
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     """``gradient/STEP/NAME`` and ``weight/STEP/NAME`` where recorded; ``final/NAME`` and ``moment/NAME`` always."""
     activities: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Activity.__members__, 0.0))
@@ -188,6 +193,8 @@ class LocalWorker:
         else:
             self._obey(setting, slice(cut, None), result)
         result.seconds.append(time.perf_counter() - start)
+        if _STATM.exists():
+            result.resident_bytes.append(int(_STATM.read_text().split()[1]) * resource.getpagesize())
 
     def _evaluate(self, lengths: tuple[int, ...], result: LocalResult) -> None:
         start = time.perf_counter()

@@ -14,6 +14,7 @@ from tests.integration.parity.reference import assert_copies_are_equal, assert_s
 
 pytestmark = pytest.mark.timeout(180)
 
+
 @pytest.mark.parametrize("row", rows_of(BITS), ids=name_of)
 def test_training_with_dropout_gives_the_same_bits_in_any_layout(row: Row, *, run: Run) -> None:
     case = case_of(row, None, dropout=0.1, max_grad_norm=0.02, learning_rate=1e-3, seed=3)
