@@ -29,8 +29,11 @@ def trained(**values: object) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("drops", [False, True], ids=["", "dropout"])
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zbh1"])
-@pytest.mark.parametrize("recompute", ["full", "except_last", 1, (2, 0, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("recompute", "schedule"),
+    [("full", "1f1b"), ("full", "zbh1"), ("except_last", "gpipe"), (1, "1f1b"), ((2, 0, 1), "zbh1")],
+    ids=str,
+)
 def test_gradients_and_weights_are_those_of_a_job_that_keeps_all(
     recompute: int | str | tuple[int, ...], schedule: str, drops: bool
 ) -> None:
@@ -48,14 +51,18 @@ def test_several_chunks_a_worker_recompute_to_the_same_bits(precision: str) -> N
     assert differing(again, kept) == []
 
 
+@functools.cache
+def plain(*, stage: int, dropout: float) -> dict[str, torch.Tensor]:
+    return OneStage(stage=stage, pp=3, splits=False, dropout=dropout, num_hidden_layers=6).run(WHOLE)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("stage", [0, 1, 2], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("order", [WHOLE, "F0 F1 I0 F2 I1 W0 F3 I2 W1 W2 I3 W3"], ids=["whole", "halves"])
 @pytest.mark.parametrize("recompute", [FULL, Recompute(1), Recompute(None, keeps_last=True)], ids=str)
 def test_stage_gives_the_bits_of_plain_autograd(recompute: Recompute, order: str, stage: int, dropout: float) -> None:
-    settings = {"stage": stage, "pp": 3, "dropout": dropout, "num_hidden_layers": 6}
-    plain = OneStage(splits=False, **settings).run(WHOLE)
-    assert_same_bits(OneStage(splits="I" in order, recompute=recompute, **settings).run(order), plain)
+    one = OneStage(stage=stage, pp=3, splits="I" in order, dropout=dropout, recompute=recompute, num_hidden_layers=6)
+    assert_same_bits(one.run(order), plain(stage=stage, dropout=dropout))
 
 
 def test_evaluation_between_forward_and_backward_does_not_turn_dropout_off_when_the_forward_is_done_again() -> None:
@@ -155,6 +162,7 @@ def frozen_case(**values: object) -> LocalCase:
     return tiny_case(frozen_layers=FROZEN, records_gradients=True, lengths=LENGTHS, weight_decay=0.1, **values)
 
 
+@functools.cache
 def frozen_reference() -> dict[str, torch.Tensor]:
     """Return the gradients of the first step from the library's own model with its first part frozen."""
     case = frozen_case()
@@ -176,9 +184,12 @@ def frozen_reference() -> dict[str, torch.Tensor]:
     return {f"gradient/1/{name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("recompute", ["none", "full", 1, "except_last"], ids=str)
-@pytest.mark.parametrize("schedule", ["1f1b", "zbh1"])
 @pytest.mark.parametrize("pp", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("recompute", "schedule"),
+    [("none", "1f1b"), ("full", "1f1b"), (1, "1f1b"), ("except_last", "gpipe"), ("full", "zbh1")],
+    ids=str,
+)
 def test_frozen_input_part_leaves_the_gradients_of_the_rest_alone(pp: int, schedule: str, recompute: int | str) -> None:
     """At pp 2 the first stage has nothing to train, at pp 4 the first two have not."""
     case = frozen_case(pp=pp, schedule=schedule, recompute=recompute)
