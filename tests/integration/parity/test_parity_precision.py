@@ -88,8 +88,8 @@ def test_fp16_overflow_skips_the_step_on_all_workers(run: Run) -> None:
     """
     scale = SCALE | {"initial": 2.0**27, "growth_interval": 3}
     steps = (LocalStep(EIGHT),) * 12
-    schedule = {"lr_schedule": "linear", "warmup_fraction": 0.25, "optimizer": "adamw"}
-    case = case_of("fp16", pp=2, dp=2, steps=steps, loss_scale=scale, records_gradients=True, **schedule)
+    warms_up = replace(case_of("fp16", pp=2, dp=2, steps=steps), lr_schedule="linear", warmup_fraction=0.25)
+    case = replace(warms_up, loss_scale=scale, records_gradients=True)
     result = run(case)
     told = result.steps(0)
     num_skipped = next(index for index, step in enumerate(told) if not step["skipped"])
