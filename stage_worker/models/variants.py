@@ -38,6 +38,8 @@ _FIXED: Mapping[str, tuple[object, str]] = {
     "pretraining_tp": (1, "transformers does not build any other"),
 }
 """Keys of which Takt can train one value only, with the reason."""
+_LAYER_TYPES = ("full_attention", "sliding_attention")
+"""What the layers of a decoder may look back on."""
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary angles that depend on the position alone; those of other types depend on the rows beside it as well."""
 
@@ -50,6 +52,7 @@ def problems(config: Any, *, key: str) -> Iterator[str]:
     if pad is not None and not 0 <= pad < vocabulary:
         yield f"{key}: pad_token_id is {pad}, need an id of the vocabulary, which has {vocabulary} entries"
     yield from _ratio_problems(config, key)
+    yield from _position_problems(config, key)
 
 
 def unsupported(config: Any, *, key: str) -> Iterator[str]:
@@ -61,6 +64,8 @@ def unsupported(config: Any, *, key: str) -> Iterator[str]:
     rope = getattr(config, "rope_parameters", None)
     if rope is not None and rope.get("rope_type") not in _ROPE_TYPES:
         yield f"{key}: rope_parameters.rope_type is {rope.get('rope_type')!r}, need one of {', '.join(_ROPE_TYPES)}"
+    for kind in sorted({*(getattr(config, "layer_types", None) or ())} - {*_LAYER_TYPES}):
+        yield f"{key}: layer_types has {kind!r}, need one of {', '.join(_LAYER_TYPES)}"
     if FAMILIES[config.model_type].positions_follow_pad:
         if config.pad_token_id is None:
             yield f"{key}: pad_token_id is null; a {config.model_type} counts positions from it"
@@ -109,13 +114,22 @@ def _ratio_problems(config: Any, key: str) -> Iterator[str]:
     yield from uneven("hidden_size", "num_attention_heads")
     if getattr(config, "num_key_value_heads", None) is not None:
         yield from uneven("num_attention_heads", "num_key_value_heads")
-    if getattr(config, "rope_parameters", None) is not None:
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        if width % 2:
-            yield f"{key}: an attention head is {width} wide, need an even number: rotary positions turn pairs"
     groups = getattr(config, "num_hidden_groups", 1)
     if groups > config.num_hidden_layers:
         yield (
             f"{key}: num_hidden_groups is {groups}, need at most num_hidden_layers, which is "
             f"{config.num_hidden_layers}: each group is used"
         )
+
+
+def _position_problems(config: Any, key: str) -> Iterator[str]:
+    rope = getattr(config, "rope_parameters", None)
+    if rope is not None:
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        if width % 2:
+            yield f"{key}: an attention head is {width} wide, need an even number: rotary positions turn pairs"
+        theta = rope.get("rope_theta")
+        if theta is not None and theta <= 0:
+            yield f"{key}: rope_parameters.rope_theta is {theta}, need a number above 0"
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()) and config.sliding_window is None:
+        yield f"{key}: layer_types has 'sliding_attention' but no sliding_window is used"

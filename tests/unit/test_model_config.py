@@ -69,6 +69,10 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "llama", "rms_norm_eps": -1.0}, "rms_norm_eps is -1.0, need"),
         ({"model_type": "qwen2", "num_attention_heads": 4}, "need a multiple of num_key_value_heads, which is 32"),
         ({"model_type": "qwen2", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "is 'dynamic', need one of"),
+        ({"model_type": "llama", "rope_theta": 0.0}, r"rope_theta is 0\.0, need a number above 0"),
+        ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "but no sliding_window is used"),
+        ({"model_type": "qwen2", "layer_types": ["chunked_attention"] * 32}, "layer_types has 'chunked_attention', ne"),
+        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 0}, "sliding_window is 0, need"),
         ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id is null; a roberta counts positions from it"),
         (
             {"model_type": "roberta", "max_position_embeddings": 1},
