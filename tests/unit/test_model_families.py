@@ -53,6 +53,30 @@ def test_model_in_stages_gives_the_bits_of_the_whole(
 
 
 @each_model
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_model_in_every_compute_type_gives_the_bits_and_gradients_of_the_whole(
+    model_type: str, objective: Objective, dtype: torch.dtype, attention: str, *, tmp_path: Path
+) -> None:
+    whole = save_random(model_type, objective, folder=tmp_path)
+    whole.set_attn_implementation(attention)
+    model = load_tiny(model_type, objective, folder=tmp_path, attention=attention)
+    for parameter in (*whole.parameters(), *model.held.values()):
+        parameter.data = parameter.data.to(dtype)
+    for lengths in [(9, 4, 7), (6, 6), (5,), (1, 1)]:
+        batch = rows(lengths)
+        found, expected = run_blocks(model, batch, dtype=dtype), whole_logits(whole, batch)
+        assert found.dtype == dtype
+        assert torch.equal(found, expected), lengths
+        for logits in (found, expected):
+            logits.float().pow(2).sum().backward()
+        assert_equal_by_name(
+            {name: parameter.grad for name, parameter in model.held.items()},
+            {name: parameter.grad for name, parameter in whole.named_parameters()},
+        )
+
+
+@each_model
 @each_pp
 def test_model_saved_and_loaded_in_parts_is_the_same(
     model_type: str, objective: Objective, pp: int, *, tmp_path: Path
@@ -126,7 +150,7 @@ def test_model_new_weights_have_the_librarys_distribution(model_type: str, objec
 @each_model
 def test_model_draws_dropout_where_the_whole_does(model_type: str, objective: Objective) -> None:
     """One generator, seeded once: the same draws in the same places give the same bits."""
-    rates = {key: 0.3 for key, value in VALUES[model_type].items() if value == 0.0}
+    rates: dict[str, Any] = {key: 0.3 for key, value in VALUES[model_type].items() if value == 0.0}
     assert rates
     model, batch = load_tiny(model_type, objective, **rates), rows((9, 4, 7))
     whole = whole_of(model).train()

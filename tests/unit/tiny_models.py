@@ -100,10 +100,11 @@ def rows(lengths: tuple[int, ...]) -> Microbatch:
     return Microbatch(tuple(range(len(lengths))), ids_BL, types_BL, mask_BL, torch.zeros(len(lengths)))
 
 
-@torch.no_grad()
-def run_blocks(model: LoadedModel, batch: Microbatch, hidden: torch.Tensor | None = None) -> torch.Tensor:
-    """Return what the last of a worker's blocks gives for ``hidden``."""
-    context = model.family.context(model.config, batch.attention_mask_BL, torch.float32)
+def run_blocks(
+    model: LoadedModel, batch: Microbatch, hidden: torch.Tensor | None = None, *, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Return what the last of a worker's blocks gives for ``hidden``; ``dtype`` is that of its parameters."""
+    context = model.family.context(model.config, batch.attention_mask_BL, dtype)
     for stage in model.stages.values():
         for block in stage.blocks.values():
             hidden = block.call(model.model, hidden, Inputs(batch, context))

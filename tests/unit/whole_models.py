@@ -44,8 +44,7 @@ def whole_logits(model: Any, batch: Microbatch) -> torch.Tensor:
     """Return the logits of the library's own forward, which in training keeps no cache."""
     cache = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
     types = {"token_type_ids": batch.token_type_ids_BL} if FAMILIES[model.config.model_type].takes_token_types else {}
-    with torch.no_grad():
-        logits: torch.Tensor = model(
-            input_ids=batch.input_ids_BL, attention_mask=batch.attention_mask_BL, **types, **cache
-        ).logits
+    logits: torch.Tensor = model(
+        input_ids=batch.input_ids_BL, attention_mask=batch.attention_mask_BL, **types, **cache
+    ).logits
     return logits
