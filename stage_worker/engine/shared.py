@@ -84,11 +84,12 @@ class SharedSums:
         Raises:
             PeerLostError, TransferError: as ``PendingTensor.wait``.
         """
+        own = {route.name: self._weights.take(route.name) for _, route in self._routes}
         totals: dict[str, torch.Tensor] = {}
         for leg in range(max((len(route.hops) for _, route in self._routes), default=0)):
             for number, route in self._routes:
                 if leg < len(route.hops) and route.hops[leg].worker == self._worker:
-                    self._take_turn(number, route, leg, totals, step=step)
+                    self._take_turn(number, route, leg, own[route.name], totals, step=step)
         for number, route in self._routes:
             last, message = route.hops[-1].worker, self._message(number, route, len(route.hops), step=step)
             if last == self._worker:
@@ -99,16 +100,26 @@ class SharedSums:
                 totals[route.name] = arrived.view_as(self._weights.masters[route.name])
         return totals
 
-    def _take_turn(self, number: int, route: Route, leg: int, totals: dict[str, torch.Tensor], *, step: int) -> None:
+    def _take_turn(
+        self,
+        number: int,
+        route: Route,
+        leg: int,
+        own: dict[int, torch.Tensor],
+        totals: dict[str, torch.Tensor],
+        *,
+        step: int,
+    ) -> None:
+        """Add the uses of one turn to the sum, and let go of their gradients."""
         master = self._weights.masters[route.name]
         total: torch.Tensor | None = None
         if leg > 0:
             message = self._message(number, route, leg, step=step)
             total = self._transport.receive(message, from_worker=route.hops[leg - 1].worker).wait().view_as(master)
-        gradients = self._weights.gradients(route.name)
         for block in route.hops[leg].blocks:
-            if block in gradients:
-                total = gradients[block].clone() if total is None else total.add_(gradients[block])
+            gradient = own.pop(block, None)
+            if gradient is not None:
+                total = gradient if total is None else total.add_(gradient)
         if total is None:
             total = torch.zeros_like(master)
         if leg + 1 < len(route.hops):

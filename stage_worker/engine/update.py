@@ -72,7 +72,7 @@ class Update:
         with self._ledger.during(Activity.REDUCE):
             shared = self._shared.add(step=step.setting.step)
             for name, master in self._weights.masters.items():
-                own = self._weights.gradients(name)
+                own = self._weights.take(name)
                 master.grad = shared[name] if name in shared else next(iter(own.values()), None)
             if self._dp > 1:
                 add_over_replicas(self._weights.masters, self._transport.add_over_replicas)

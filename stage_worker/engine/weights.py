@@ -81,13 +81,18 @@ class Weights:
                 self._sums[leaf] = leaf.grad.float()
             leaf.grad = None
 
-    def gradients(self, name: str) -> dict[int, torch.Tensor]:
-        """Return the sum over microbatches for each block that has one, in layer order; the caller may change them."""
-        sums = {index: self._sum(leaf) for index, leaf in self._leaves[name].items()}
-        return {index: total for index, total in sums.items() if total is not None}
+    def take(self, name: str) -> dict[int, torch.Tensor]:
+        """Hand over the gradient of each block that has one, summed over microbatches, in layer order.
 
-    def _sum(self, leaf: nn.Parameter) -> torch.Tensor | None:
-        return self._sums.get(leaf) if self._copies else leaf.grad
+        Nothing of it stays here, so that no step keeps gradients twice.
+        """
+        taken = {}
+        for index, leaf in self._leaves[name].items():
+            total = self._sums.pop(leaf, None) if self._copies else leaf.grad
+            leaf.grad = None
+            if total is not None:
+                taken[index] = total
+        return taken
 
     def publish(self) -> None:
         """Renew the copies that layers read from the masters."""
@@ -96,10 +101,6 @@ class Weights:
                 torch._foreach_copy_(list(self._copies.values()), [self.masters[name] for name in self._copies])
 
     def clear(self) -> None:
-        """Drop all gradients."""
-        self._sums.clear()
-        for leaves in self._leaves.values():
-            for leaf in leaves.values():
-                leaf.grad = None
+        """Drop the masters' gradients."""
         for master in self.masters.values():
             master.grad = None

@@ -32,7 +32,7 @@ class StubWeights:
     def __post_init__(self) -> None:
         self.masters = {name: nn.Parameter(torch.zeros(2), name not in self.frozen) for name in self.by_name}
 
-    def gradients(self, name: str) -> dict[int, torch.Tensor]:
+    def take(self, name: str) -> dict[int, torch.Tensor]:
         return {block: gradient.clone() for block, gradient in self.by_name[name].items()}
 
 
@@ -96,12 +96,6 @@ def test_holder_without_gradients_passes_the_sum_on_and_gets_it() -> None:
     totals, _ = totals_of({"w": [(0, None), (1, one), (2, None), (3, four), (4, None)], "v": [(0, None), (1, None)]})
     assert {worker: total.tolist() for worker, total in totals["w"].items()} == {key: [5.0, -5.0] for key in range(5)}
     assert {worker: total.tolist() for worker, total in totals["v"].items()} == {key: [0.0, 0.0] for key in range(2)}
-
-
-def test_sum_leaves_the_gradients_it_adds_as_they_were() -> None:
-    one, four = parts(1.0, 4.0)
-    totals_of({"w": [(0, one), (0, four), (1, one)]})
-    assert (one.tolist(), four.tolist()) == ([1.0, -1.0], [4.0, -4.0])
 
 
 def test_frozen_parameter_is_no_message() -> None:

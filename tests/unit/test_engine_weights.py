@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from stage_worker.comm_place import Place
 from stage_worker.engine.weights import Weights
@@ -33,7 +34,7 @@ def test_gradients_are_added_up_over_microbatches_in_fp32(dtype: torch.dtype) ->
         own.grad = one if own.grad is None else own.grad + one  # as autograd does
         weights.fold(0)
     assert stalled[0] == {torch.float32: 2500, torch.bfloat16: 256, torch.float16: 2048}[dtype]
-    (total,) = weights.gradients(SHIFTS.format(0)).values()
+    (total,) = weights.take(SHIFTS.format(0)).values()
     assert total.dtype is torch.float32
     assert total.unique().tolist() == [2500.0]
 
@@ -45,10 +46,10 @@ def test_each_use_of_a_shared_parameter_has_a_gradient_of_its_own(dtype: torch.d
         leaf(model, weights, MIX, block=block).grad = torch.full((8, 8), float(block), dtype=dtype)
     leaf(model, weights, "head.weight", block=NUM_LAYERS + 1).grad = torch.ones(50, 8, dtype=dtype)
     weights.fold(0)
-    found = {block: gradient.unique().tolist() for block, gradient in weights.gradients(MIX).items()}
+    found = {block: gradient.unique().tolist() for block, gradient in weights.take(MIX).items()}
     assert found == {block: [float(block)] for block in range(1, NUM_LAYERS + 1)}
-    assert weights.gradients(WORDS).keys() == {NUM_LAYERS + 1}
-    assert weights.gradients(BIAS) == {}
+    assert weights.take(WORDS).keys() == {NUM_LAYERS + 1}
+    assert weights.take(BIAS) == {}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -79,16 +80,16 @@ def test_parameter_of_one_block_in_fp32_is_its_own_leaf() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_clear_drops_all_gradients(dtype: torch.dtype) -> None:
+def test_gradients_are_handed_over_once(dtype: torch.dtype) -> None:
+    """A worker that kept them would hold the gradients of a whole model twice while it adds over replicas."""
     model, weights = weights_of(dtype)
-    for path, block in ((MIX, 2), (SHIFTS.format(0), 1)):
-        leaf(model, weights, path, block=block).grad = torch.ones_like(leaf(model, weights, path, block=block))
+    for block in (2, 4):
+        leaf(model, weights, MIX, block=block).grad = torch.ones(8, 8, dtype=dtype)
     weights.fold(0)
-    leaf(model, weights, MIX, block=3).grad = torch.ones(8, 8, dtype=dtype)  # of a backward that was not folded
-    weights.masters[MIX].grad = torch.ones(8, 8)
-    weights.clear()
-    assert all(weights.gradients(name) == {} for name in weights.masters)
-    assert all(master.grad is None for master in weights.masters.values())
+    storages = [StorageWeakRef(gradient.untyped_storage()) for gradient in weights.take(MIX).values()]
+    assert len(storages) == 2
+    assert all(storage.expired() for storage in storages)
+    assert weights.take(MIX) == {}
 
 
 def test_frozen_parameter_is_copied_and_not_trained() -> None:
