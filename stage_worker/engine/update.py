@@ -113,18 +113,19 @@ class Update:
 
     def _agree(self, verdict: float | NonFiniteError, step: OpenStep) -> float | NonFiniteError:
         """Return the worst verdict of all replicas; they differ in losses only, for gradients are added up already."""
-        known_here = isinstance(verdict, NonFiniteError) and verdict.microbatch is not None
+        own = verdict.microbatch if isinstance(verdict, NonFiniteError) else None
         bad_losses = torch.zeros(len(step.setting.microbatches), dtype=torch.float64)
-        if isinstance(verdict, NonFiniteError) and verdict.microbatch is not None:
-            bad_losses[verdict.microbatch] = 1.0
+        if own is not None:
+            bad_losses[own] = 1.0
         with self._ledger.during(Activity.REDUCE):
-            microbatches = self._transport.add_over_replicas(bad_losses).nonzero().flatten().tolist()
-        if known_here or not microbatches:
+            bad_losses = self._transport.add_over_replicas(bad_losses)
+        if own is not None or not bad_losses.any():
             return verdict
+        microbatch = int(bad_losses.nonzero()[0])
         return NonFiniteError(
-            f"the loss of microbatch {microbatches[0]} in step {step.setting.step} is not finite in another replica",
+            f"the loss of microbatch {microbatch} in step {step.setting.step} is not finite in another replica",
             stage=self._last_stage,
-            microbatch=microbatches[0],
+            microbatch=microbatch,
         )
 
     def _skip(self, step: OpenStep, error: NonFiniteError) -> None:

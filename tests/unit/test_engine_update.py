@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
+from benchmarks.local_run import load_part
 from stage_worker.comm_place import Place
 from stage_worker.engine.exchange import Exchange
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
@@ -20,7 +21,7 @@ from stage_worker.engine.weights import Weights
 from stage_worker.models.loaded import LoadedModel
 from tests.unit.engine_harness import setting
 from tests.unit.joined_transport import JoinedTransport, Wire, take_turns
-from tests.unit.joined_workers import differing, run_joined, tiny_case
+from tests.unit.joined_workers import differing, merged, run_joined, tiny_case
 from tests.unit.tiny_bert import load_tiny
 
 PLACED = {0: "bert.embeddings.word_embeddings.weight", 1: "classifier.weight"}
@@ -100,6 +101,27 @@ def test_rates_of_an_epoch_do_not_depend_on_the_layout(layout: dict[str, int]) -
         assert rates == pytest.approx([0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
         counts = {tensor.item() for name, tensor in outcome.result.tensors.items() if name.endswith(".step")}
         assert counts == {10.0}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("pp", [1, 2, 4])
+def test_decay_alone_shrinks_masters_of_matrices_and_nothing_else(pp: int, precision: str) -> None:
+    """Rate 0.1 and decay 0.1 without a gradient: x 0.99, in fp32 whatever the layers compute in."""
+
+    def silence(place: Place, model: LoadedModel) -> None:
+        for name in model.held:
+            model.model.get_parameter(name).register_hook(torch.zeros_like)
+
+    case = tiny_case(pp=pp, precision=precision, learning_rate=0.1, weight_decay=0.1)
+    final = merged(run_joined(case, tamper=silence), "final/")
+    initial = load_part(tiny_case(), Place(worker=0, pp=1, dp=1)).held
+    assert len(initial) == 73
+    for name, before in initial.items():
+        stays = name.endswith("bias") or "LayerNorm" in name
+        expected = before.detach() if stays else before.detach().double() * 0.99
+        torch.testing.assert_close(
+            final[f"final/{name}"].double(), expected.double(), rtol=2e-7, atol=0
+        )  # two roundings
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
