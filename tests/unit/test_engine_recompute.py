@@ -113,6 +113,7 @@ def test_layers_that_are_not_recomputed_keep_what_they_always_keep() -> None:
     """Of two layers the first is done again: left are the stage's input, and the second's own with its input."""
     one_layer = kept_bytes(NOTHING, stage=1, num_layers=1)
     assert kept_bytes(Recompute(1), stage=1) == HIDDEN_BYTES + ROWS_BYTES + one_layer
+    assert kept_bytes(Recompute(1), stage=0) == ROWS_BYTES + one_layer  # the embeddings are done again with it
     assert kept_bytes(Recompute(2), stage=1) == kept_bytes(Recompute(9), stage=1) == kept_bytes(FULL, stage=1)
 
 

@@ -69,14 +69,3 @@ def test_strict_commands_under_any_schedule_give_the_same_bits(layout: Layout, *
     single, whole = (run(layout.case(folders, SIXTEEN[:2], strict=strict)) for strict in (True, False))
     assert_same_bits(single.merged("final"), whole.merged("final"))
     assert_same_bits(single.merged("moment"), whole.merged("moment"))
-
-
-@pytest.mark.parametrize("layout", [*EACH, *ON_FOUR], ids=str)
-def test_clipping_under_any_schedule_uses_the_norm_of_all_stages(
-    layout: Layout, *, folders: Folders, run: Run, train: Train
-) -> None:
-    case = layout.case(folders, optimizer="sgd", max_grad_norm=0.05)
-    expected, result = train(case), run(case)
-    assert min(expected.norms) > 0.05, "nothing would be clipped"
-    assert_close(result.merged("final"), expected.weights[-1], limit=1e-6)
-    assert_same_bits(result.merged("final"), run(plain(case)).merged("final"))

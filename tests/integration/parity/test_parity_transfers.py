@@ -11,7 +11,7 @@ from tests.integration.parity.conftest import Run
 from tests.integration.parity.layouts import Layout
 from tests.integration.parity.models import TINY
 from tests.integration.parity.reference import assert_same_bits
-from tests.integration.parity.threaded import Wide, run_wide
+from tests.integration.parity.threaded import VIEWS, Wide, run_wide
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -84,6 +84,18 @@ def test_activations_of_1_mib_give_the_same_bits_on_one_worker(layout: Layout) -
     assert_same_bits({name: found[name] for name in expected}, expected)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zbh1"])
+def test_views_between_stages_arrive_as_their_values(schedule: str) -> None:
+    """H40: outputs and gradients with other strides than their shape's."""
+    steps = (LocalStep((64, 32, 16, 64, 64, 2, 64, 64)),) * 2
+    layout = Layout(schedule, 2, 4)
+    case = layout.case(None, steps, model={}, optimizer="sgd", learning_rate=0.1)
+    results = run_wide(case, hidden_size=32, family=VIEWS)
+    expected = _wide_by_hand(case, hidden_size=32)
+    found = {name.removeprefix("final/"): t for result in results for name, t in result.tensors.items()}
+    assert_same_bits({name: found[name] for name in expected}, expected)
+
+
 def _wide_by_hand(case: LocalCase, *, hidden_size: int) -> dict[str, torch.Tensor]:
     model = Wide(hidden_size=hidden_size, num_layers=case.pp * case.num_chunks)
     decayed = [p for name, p in model.named_parameters() if name != "head.bias"]
@@ -115,7 +127,7 @@ def test_activities_sum_up_to_the_time_of_the_run(run: Run) -> None:
 
 
 def test_learning_rate_and_norm_are_the_same_on_all_workers(run: Run) -> None:
-    """80 rows, batches of 8, warm-up of two steps: H51's table, whatever the layout."""
+    """H51: 80 rows, batches of 8, warm-up of two steps, whatever the layout."""
     expected = [0, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125]
     for pp, dp, num_slices in [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1)]:
         case = LocalCase(

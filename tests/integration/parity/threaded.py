@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -96,6 +97,27 @@ WIDE = Family(
     first_columns=frozenset({"input_ids"}),
     last_columns=frozenset({"labels"}),
 )
+
+
+def _views(config: Any) -> tuple[Block, ...]:
+    """Return the same blocks; what they hand over is no tensor of one piece, forwards or backwards."""
+
+    def turned(block: Block) -> Block:
+        def call(model: Any, h_BLD: torch.Tensor | None, inputs: Inputs) -> torch.Tensor:
+            if h_BLD is not None:  # the gradient comes back as the transpose of a tensor of one piece
+                h_BLD = h_BLD.transpose(1, 2).contiguous().transpose(1, 2)
+            out_BLD = block.call(model, h_BLD, inputs)
+            slice_BLD = torch.cat([out_BLD, -out_BLD], dim=-1)[..., : out_BLD.shape[-1]]
+            assert not slice_BLD.is_contiguous()
+            return slice_BLD
+
+        return replace(block, call=call)
+
+    *body, head = _blocks(config)
+    return *map(turned, body), head
+
+
+VIEWS = replace(WIDE, blocks=_views)
 
 
 def wide_part(case: LocalCase, place: Place, *, hidden_size: int, family: Family = WIDE) -> LoadedModel:
