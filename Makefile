@@ -21,7 +21,8 @@ demo: $(RUN_STAMP)
 	@$(BIN)/takt run deploy/jobs/demo.yaml
 
 test: $(DEV_STAMP)
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests/unit --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest tests --ignore tests/unit
 
 parity-full: $(DEV_STAMP)
 	TAKT_PARITY=full $(BIN)/python -m pytest tests/integration/parity
