@@ -47,6 +47,13 @@ def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterat
             f"has {data.vocabulary_size} entries, but the model's embedding table has {model.vocabulary_size} rows; "
             "needs the tokenizer of the model, or a larger model.config.vocab_size",
         )
+    pad = (spec.model.config or {}).get("pad_token_id")
+    if model.vocabulary_size == 0 and isinstance(pad, int) and not 0 <= pad < data.vocabulary_size:
+        yield Problem(
+            "model.config",
+            f"has pad_token_id {pad}, but the tokenizer has {data.vocabulary_size} entries, from 0; "
+            "leave it out, and the tokenizer's is taken",
+        )
     is_classification = not spec.train.objective.is_token_level
     if is_classification and model.labels and len(model.labels) != data.num_labels:
         yield Problem(

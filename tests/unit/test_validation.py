@@ -32,7 +32,8 @@ DATA = DataFacts(
 
 def job(*, data: dict[str, object] | None = None, **sections: dict[str, object]) -> JobSpec:
     rows = {"task": "demo", "max_length": 32, **(data or {})}
-    return parse_spec({"name": "a", "model": {"config": {"model_type": "bert"}}, "data": rows, **sections})
+    document = {"name": "a", "model": {"config": {"model_type": "bert"}}, "data": rows}
+    return parse_spec(document | sections)
 
 
 def problems(spec: JobSpec, *, model: ModelFacts = MODEL, data: DataFacts = DATA) -> list[str]:
@@ -87,6 +88,16 @@ def test_job_whose_tokenizer_is_larger_than_the_embedding_table_is_refused() -> 
 
 def test_job_whose_model_takes_its_vocabulary_from_the_tokenizer_has_no_problem() -> None:
     assert problems(job(), model=replace(MODEL, vocabulary_size=0)) == []
+
+
+def test_job_whose_model_pads_with_an_id_that_its_tokenizer_has_not_is_refused() -> None:
+    model = replace(MODEL, vocabulary_size=0)
+    spec = job(model={"config": {"model_type": "llama", "pad_token_id": 96}})
+    assert problems(spec, model=model) == [
+        "model.config: has pad_token_id 96, but the tokenizer has 96 entries, from 0; "
+        "leave it out, and the tokenizer's is taken"
+    ]
+    assert problems(job(model={"config": {"model_type": "llama", "pad_token_id": 95}}), model=model) == []
 
 
 def test_job_whose_model_has_a_head_for_other_labels_is_refused() -> None:
