@@ -1,7 +1,7 @@
 # What people run; CI runs the same targets (.ci/run).
 #   make demo    train a tiny BERT on generated data, on this machine
 #   make test    all tests
-#   make parity-full   every schedule in every layout against one process, which takes a quarter of an hour
+#   make parity-full   every model and schedule in every layout against one process, which takes hours
 #   make lint    formatting, types, protos
 #   make proto   regenerate the stubs after a change to proto/takt/v1/*.proto
 

@@ -37,16 +37,13 @@ def pool() -> Iterator[LocalPool]:
 
 @pytest.fixture(scope="session")
 def run(pool: LocalPool) -> Run:
-    """Return a function that runs a case, each only once a session."""
-    done: dict[str, CaseResult] = {}
+    """Return a function that runs a case; those that are asked for again soon are not run again."""
 
-    def run(case: LocalCase) -> CaseResult:
-        key = case.to_json()
-        if key not in done:
-            done[key] = pool.run(case)
-        return done[key]
+    @functools.lru_cache(maxsize=300)  # some 1 MB each
+    def run_text(text: str) -> CaseResult:
+        return pool.run(LocalCase.from_json(text))
 
-    return run
+    return lambda case: run_text(case.to_json())
 
 
 @pytest.fixture(scope="session")

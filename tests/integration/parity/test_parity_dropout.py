@@ -1,4 +1,4 @@
-"""Dropout and new parameters: random, but the same in every layout and every time."""
+"""Dropout and new parameters: random, but the same every time; see also test_parity_bits."""
 
 import pytest
 
@@ -14,17 +14,10 @@ DROPS = TINY | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 STEPS = (LocalStep((7, 12, 32, 9, 5, 6, 8, 20)), LocalStep((8, 8, 16, 16, 8, 8, 5, 5)))
 
 
-def losses(result_steps: list[dict[str, list[float]]]) -> list[list[float]]:
-    return [step["loss_sums"] for step in result_steps]
-
-
-def case_of(*, pp: int = 1, schedule: str = "1f1b", seed: int = 3, model: dict[str, object] = DROPS) -> LocalCase:
-    return LocalCase(model=model, pp=pp, schedule=schedule, num_microbatches=4, steps=STEPS, seed=seed)
-
-
 def test_dropout_twice_gives_the_same_losses(pool: LocalPool) -> None:
-    first, second = pool.run(case_of(pp=2)), pool.run(case_of(pp=2))
-    assert losses(first.steps(1)) == losses(second.steps(1))
+    case = LocalCase(model=DROPS, pp=2, num_microbatches=4, steps=STEPS, seed=3)
+    first, second = pool.run(case), pool.run(case)
+    assert [step["loss_sums"] for step in first.steps(1)] == [step["loss_sums"] for step in second.steps(1)]
     assert_same_bits(second.merged("final"), first.merged("final"))
 
 

@@ -1,4 +1,4 @@
-"""Dropout and evaluation under every schedule."""
+"""Evaluation under every schedule."""
 
 from dataclasses import replace
 
@@ -61,3 +61,13 @@ def test_evaluation_under_any_schedule_changes_no_training_state(layout: Layout,
     assert [len(step["rows"]) for step in result.steps(quiet.last_worker(), "EVALUATE")] == [5] * 5
     assert_same_bits(result.merged("final"), run(quiet).merged("final"))
     assert_same_bits(result.merged("moment"), run(quiet).merged("moment"))
+
+
+@pytest.mark.parametrize("layout", [*ON_ONE, *EACH, *ON_FOUR], ids=str)
+def test_evaluation_under_any_schedule_keeps_no_activation(layout: Layout, *, run: Run) -> None:
+    """Nothing is saved for a backward that never comes; a training step shows that it would be seen."""
+    rows = ROWS[: layout.num_microbatches]
+    evaluation = run(layout.case(None, (LocalStep(rows, evaluates=True),), watches_activations=True))
+    training = run(layout.case(None, (LocalStep(rows),), watches_activations=True))
+    assert all(worker["live_peak"] == 0 for worker in evaluation.workers)
+    assert all(worker["live_peak"] > 0 for worker in training.workers)
