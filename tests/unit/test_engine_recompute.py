@@ -5,13 +5,15 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from benchmarks.local_case import LocalCase, batch_of
 from benchmarks.local_run import load_part
 from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Op, Phase, Shape
 from stage_worker.engine.recompute import Recompute
-from tests.unit.engine_harness import Harness, command
+from stage_worker.models.family import Inputs
+from tests.unit.engine_harness import Harness, Rows, command, setting
 from tests.unit.joined_workers import differing, merged, run_joined, tiny_case
 from tests.unit.stage_harness import NOTHING, WHOLE, OneStage, assert_same_bits, live_bytes
 
@@ -115,6 +117,22 @@ def test_layers_that_are_not_recomputed_keep_what_they_always_keep() -> None:
     assert kept_bytes(Recompute(1), stage=1) == HIDDEN_BYTES + ROWS_BYTES + one_layer
     assert kept_bytes(Recompute(1), stage=0) == ROWS_BYTES + one_layer  # the embeddings are done again with it
     assert kept_bytes(Recompute(2), stage=1) == kept_bytes(Recompute(9), stage=1) == kept_bytes(FULL, stage=1)
+
+
+def test_mask_goes_after_the_forward_and_is_made_once_more_in_the_backward() -> None:
+    one = OneStage(stage=1, pp=3, splits=False, shapes=(SHAPE, SHAPE), recompute=FULL, num_hidden_layers=6)
+    batch = Rows().get(setting(shapes=one.shapes), 0)
+    made: list[StorageWeakRef] = []
+
+    def prepare() -> Inputs:
+        mask = torch.ones(SHAPE.rows, 1, SHAPE.width, SHAPE.width, dtype=torch.bool).tril()
+        made.append(StorageWeakRef(mask.untyped_storage()))
+        return Inputs(batch, {"mask": mask})
+
+    one.stage.forward(prepare(), one.random(0), prepare=prepare, step=1, microbatch=0, is_last_microbatch=False)
+    assert [mask.expired() for mask in made] == [True]
+    one.obey("B0")
+    assert [mask.expired() for mask in made] == [True, True]
 
 
 def test_microbatches_that_wait_keep_one_input_each() -> None:
