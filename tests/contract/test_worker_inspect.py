@@ -13,7 +13,8 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def question(config: dict[str, Any]) -> pb.InspectModel:
-    return pb.InspectModel(request="7", spec_json=json.dumps({"model": {"pretrained": None, "config": config}}))
+    spec = {"model": {"pretrained": None, "config": config}, "train": {"objective": "classification"}}
+    return pb.InspectModel(request="7", spec_json=json.dumps(spec))
 
 
 async def test_inspect_model_answers_with_facts() -> None:
