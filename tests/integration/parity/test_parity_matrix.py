@@ -4,6 +4,7 @@ The rows are chosen by ``pairwise.covering``; ``make parity-full`` runs all comb
 """
 
 import pytest
+import torch
 
 from benchmarks.local_case import LocalCase, batch_of
 from benchmarks.local_pool import CaseResult
@@ -13,7 +14,13 @@ from tests.integration.parity.conftest import Run, Train
 from tests.integration.parity.matrix import FACTORS, LARGEST_NORM, ModelFolder, case_of, name_of, rows_of
 from tests.integration.parity.models import AUTO, MODELS
 from tests.integration.parity.pairwise import Row
-from tests.integration.parity.reference import assert_close, assert_copies_are_equal, takes_types, whole_loss
+from tests.integration.parity.reference import (
+    assert_close,
+    assert_copies_are_equal,
+    takes_types,
+    train_whole,
+    whole_loss,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -22,6 +29,7 @@ pytestmark = pytest.mark.timeout(180)
 def test_training_of_any_family_in_any_layout_equals_one_process(
     row: Row, *, model_folder: ModelFolder, run: Run, train: Train
 ) -> None:
+    """H44 where gradients are clipped; three slices are three rounds of accumulation before one update."""
     optimizer, clips = str(row["optimizer"]), bool(row["clips"])
     case = case_of(
         row,
@@ -63,3 +71,15 @@ def test_loss_of_the_one_process_is_the_librarys_own(name: str, *, model_folder:
     types = {"token_type_ids": batch.token_type_ids_BL} if takes_types(model) else {}
     own = model(input_ids=batch.input_ids_BL, attention_mask=batch.attention_mask_BL, labels=labels, **types).loss
     assert whole_loss(model, case, lengths, step=1).item() == pytest.approx(own.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_limit_of_the_comparison_is_above_the_rounding_of_fp32(name: str, *, model_folder: ModelFolder) -> None:
+    """The one process itself, against the same in float64: so much is left to any order of additions."""
+    row: Row = {"model": name, "schedule": "1f1b", "pp": 1, "recompute": "none"}
+    case = case_of(row, model_folder, optimizer="sgd")
+    found, exact = train_whole(case), train_whole(case, dtype=torch.float64)
+    for index in range(len(case.steps)):
+        assert_close(found.gradients[index], exact.gradients[index], limit=1e-6)
+        assert_close(found.weights[index], exact.weights[index], limit=1e-6)
+        assert found.losses[index] == pytest.approx(exact.losses[index], abs=1e-6)

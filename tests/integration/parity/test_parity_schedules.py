@@ -45,7 +45,7 @@ def test_losses_are_told_by_the_worker_of_the_last_stage_only(layout: Layout, *,
     assert told == [[layout.num_microbatches if worker == last else 0] * 2 for worker in range(layout.pp)]
 
 
-@pytest.mark.parametrize("layout", [*EACH, *ON_FOUR], ids=str)
+@pytest.mark.parametrize("layout", [*EACH, *ON_FOUR, Layout("1f1b", 3, 4)], ids=str)
 def test_each_boundary_between_workers_is_crossed_once_a_microbatch_and_direction(
     layout: Layout, *, folders: Folders, run: Run
 ) -> None:
