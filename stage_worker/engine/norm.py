@@ -74,8 +74,9 @@ class Norm:
             )
         squared, flags = total[:first_flag], total[first_flag:-1]
         if any(flags):
-            name = next(name for name, square in zip(self._names, squared, strict=True) if not math.isfinite(square))
-            stage = flags.index(1.0)
+            # What is not finite spoils the gradients of all earlier layers: it began at the last one.
+            name = [name for name, square in zip(self._names, squared, strict=True) if not math.isfinite(square)][-1]
+            stage = max(stage for stage, flag in enumerate(flags) if flag)
             return NonFiniteError(
                 f"the gradient of {name} on stage {stage} in step {step} is not finite", stage=stage, microbatch=None
             )

@@ -81,6 +81,14 @@ def test_gradient_that_is_not_finite_is_named_to_all_workers(value: float) -> No
         assert (found.stage, found.microbatch) == (0, None)
 
 
+def test_gradients_that_are_not_finite_are_blamed_on_the_last_layer_where_the_backward_met_them_first() -> None:
+    bad = torch.tensor([math.nan, math.nan])
+    for found in vote({NAMES[0]: bad, NAMES[1]: bad}, {NAMES[2]: bad, NAMES[3]: torch.ones(2)}):
+        assert isinstance(found, NonFiniteError)
+        assert str(found) == f"the gradient of {NAMES[2]} on stage 1 in step 7 is not finite"
+        assert found.stage == 1
+
+
 def test_squares_that_overflow_count_as_not_finite() -> None:
     found = vote({}, {NAMES[3]: torch.full((2,), 1e30)})
     assert [type(each) for each in found] == [NonFiniteError, NonFiniteError]
