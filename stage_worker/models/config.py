@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, AutoConfig
 
 from stage_worker.models.families import FAMILIES, UnsupportedModelError, check_supported
 from stage_worker.models.objective import Objective
-from stage_worker.models.variants import problems, unsupported
+from stage_worker.models.variants import given_problems, problems, unsupported
 
 _ALIASES = ("num_labels", "torch_dtype")
 """Keys that transformers takes beside those that it stores."""
@@ -117,7 +117,7 @@ def fit_to_task(config: Any, needs: TaskNeeds, *, attention: str) -> None:
 
 
 def _check_keys(model_type: str, given: Mapping[str, Any]) -> None:
-    """Refuse keys that transformers would keep and never read, most of them slips."""
+    """Refuse keys that transformers would keep and never read, most of them slips, and values of no use."""
     default = CONFIG_MAPPING[model_type]()
     stored = default.to_dict()
     rotary = _ROTARY_ALIASES if "rope_parameters" in stored else ()
@@ -132,6 +132,8 @@ def _check_keys(model_type: str, given: Mapping[str, Any]) -> None:
     for name, own in default.attribute_map.items():
         if name in given and own in given:
             raise ModelConfigError(f"model.config has both {name} and {own}, which are one; leave one out")
+    for problem in given_problems(given, key="model.config", attribute_map=default.attribute_map):
+        raise ModelConfigError(problem)
 
 
 def _leave_out_foreign_ids(model_type: str, given: dict[str, Any]) -> None:

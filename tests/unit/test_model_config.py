@@ -26,12 +26,18 @@ def test_new_config_keeps_what_is_given() -> None:
     [
         ({}, "has no model_type"),
         ({"model_type": "t5"}, r"'t5' is not supported; use one of: bert"),
-        ({"model_type": "bert", "hidden_size": "wide"}, "refused by transformers: .*hidden_size"),
+        ({"model_type": "bert", "hidden_size": "wide"}, 'hidden_size is "wide", need a whole number from 1 to'),
+        ({"model_type": "bert", "hidden_size": 16.0}, r"hidden_size is 16\.0, need a whole number"),
+        ({"model_type": "bert", "is_decoder": "no"}, "refused by transformers: .*is_decoder"),
         ({"model_type": "bert", "hidden_size": 50, "num_attention_heads": 4}, "hidden_size is 50, need a multiple of"),
         ({"model_type": "bert", "is_decoder": True}, "is_decoder is true, need false"),
-        ({"model_type": "bert", "num_hidden_layers": 0}, "num_hidden_layers is 0, need a number from 1"),
+        ({"model_type": "bert", "num_hidden_layers": 0}, "num_hidden_layers is 0, need a whole number from 1"),
         ({"model_type": "bert", "num_hidden_layers": 10**30}, "num_hidden_layers is 10{30}, need"),
-        ({"model_type": "bert", "num_hidden_layers": True}, "refused by transformers: .*num_hidden_layers"),
+        ({"model_type": "bert", "num_hidden_layers": True}, "num_hidden_layers is true, need a whole"),
+        ({"model_type": "qwen2", "num_hidden_layers": 2**31 - 1}, "num_hidden_layers is 2147483647, need .* to 65536"),
+        ({"model_type": "bert", "num_labels": 0}, "num_labels is 0, need a whole number from 1"),
+        ({"model_type": "bert", "id2label": ["no", "yes"]}, r'id2label is \["no", "yes"\], need a mapping of ids'),
+        ({"model_type": "bert", "id2label": {"no": "0"}}, 'id2label is {"no": "0"}, need a mapping of ids'),
         ({"model_type": "bert", "num_attention_heads": 0}, "num_attention_heads is 0, need"),
         ({"model_type": "bert", "type_vocab_size": -1}, "type_vocab_size is -1, need"),
         ({"model_type": "bert", "hidden_dropout_prob": 1.5}, "hidden_dropout_prob is 1.5, need a number from 0 to 1"),
@@ -48,7 +54,7 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "electra", "is_decoder": True}, "is_decoder is true, need false"),
         ({"model_type": "electra", "embedding_size": 0}, "embedding_size is 0, need"),
         ({"model_type": "distilbert", "dim": 50, "n_heads": 4}, "dim is 50, need a multiple of n_heads, which is 4"),
-        ({"model_type": "distilbert", "n_layers": 0}, "n_layers is 0, need a number from 1"),
+        ({"model_type": "distilbert", "n_layers": 0}, "n_layers is 0, need a whole number from 1"),
         ({"model_type": "distilbert", "hidden_dim": 0}, "hidden_dim is 0, need"),
         ({"model_type": "distilbert", "seq_classif_dropout": 1.5}, "seq_classif_dropout is 1.5, need"),
         ({"model_type": "distilbert", "attention_dropout": -1}, "attention_dropout is -1, need"),
@@ -60,6 +66,9 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "albert", "classifier_dropout_prob": 2}, "classifier_dropout_prob is 2, need"),
         ({"model_type": "gpt2", "n_embd": 50, "n_head": 4}, "n_embd is 50, need a multiple of n_head, which is 4"),
         ({"model_type": "gpt2", "n_inner": 0}, "n_inner is 0, need"),
+        ({"model_type": "gpt2", "hidden_size": "wide"}, 'hidden_size is "wide", need a whole number'),
+        ({"model_type": "gpt2", "num_hidden_layers": 2.5}, "num_hidden_layers is 2.5, need a whole number"),
+        ({"model_type": "gpt2", "max_position_embeddings": None}, "max_position_embeddings is null, need a whole"),
         ({"model_type": "gpt2", "resid_pdrop": 2}, "resid_pdrop is 2, need"),
         ({"model_type": "gpt2", "layer_norm_epsilon": -1.0}, "layer_norm_epsilon is -1.0, need"),
         ({"model_type": "gpt2", "activation_function": "nope"}, "activation_function is 'nope', need one of"),
@@ -67,9 +76,19 @@ def test_new_config_keeps_what_is_given() -> None:
         ({"model_type": "llama", "pretraining_tp": 2}, "pretraining_tp is 2, need 1"),
         ({"model_type": "llama", "hidden_size": 12, "num_attention_heads": 4}, "head is 3 wide, need an even number"),
         ({"model_type": "llama", "rms_norm_eps": -1.0}, "rms_norm_eps is -1.0, need"),
+        ({"model_type": "llama", "num_attention_heads": 0}, "num_attention_heads is 0, need a whole number"),
+        ({"model_type": "llama", "attention_dropout": None}, "attention_dropout is null, need a number from 0 to 1"),
         ({"model_type": "qwen2", "num_attention_heads": 4}, "need a multiple of num_key_value_heads, which is 32"),
         ({"model_type": "qwen2", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "is 'dynamic', need one of"),
         ({"model_type": "llama", "rope_theta": 0.0}, r"rope_theta is 0\.0, need a number above 0"),
+        ({"model_type": "llama", "rope_theta": "far"}, 'rope_theta is "far", need a number above 0'),
+        ({"model_type": "llama", "rope_parameters": {"rope_theta": None}}, "rope_theta is null, need a number above 0"),
+        ({"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor is 0, need a number a"),
+        ({"model_type": "llama", "rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5, n"),
+        (
+            {"model_type": "qwen2", "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": "x"}},
+            'mscale is "x", need a number above 0',
+        ),
         ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 32}, "but no sliding_window is used"),
         ({"model_type": "qwen2", "layer_types": ["chunked_attention"] * 32}, "layer_types has 'chunked_attention', ne"),
         ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 0}, "sliding_window is 0, need"),
@@ -83,6 +102,14 @@ def test_new_config_keeps_what_is_given() -> None:
 def test_new_config_that_no_model_fits_is_refused(values: dict, text: str) -> None:
     with pytest.raises((ModelConfigError, UnsupportedModelError), match=text):
         new_config(values, NEEDS)
+
+
+def test_new_config_takes_null_where_the_library_chooses() -> None:
+    numbers = {"num_key_value_heads": None, "head_dim": None, "num_attention_heads": 32}
+    config = new_config({"model_type": "llama", **numbers}, NEEDS)
+    assert (config.num_key_value_heads, config.head_dim) == (32, 128)
+    assert new_config({"model_type": "gpt2", "n_inner": None}, NEEDS).n_inner is None
+    assert new_config({"model_type": "bert", "classifier_dropout": None}, NEEDS).classifier_dropout is None
 
 
 def test_new_config_takes_rotary_numbers_by_their_old_names() -> None:
