@@ -23,6 +23,8 @@ class ModelFacts:
     """Token types that the model knows; 0 where it takes none."""
     labels: tuple[str, ...]
     """Label names of the model folder in the order of their ids; empty where it names none."""
+    pad_token_ids: tuple[int, ...] = ()
+    """Pad ids that its positions can count from; empty where they do not follow the pad id."""
 
     @classmethod
     def of(cls, message: workers_pb2.ModelFacts) -> "ModelFacts":
@@ -35,6 +37,7 @@ class ModelFacts:
             vocabulary_size=message.vocabulary_size,
             token_types=message.token_types,
             labels=tuple(message.labels),
+            pad_token_ids=tuple(message.pad_token_ids),
         )
 
     def message(self) -> workers_pb2.ModelFacts:
@@ -47,6 +50,7 @@ class ModelFacts:
             vocabulary_size=self.vocabulary_size,
             token_types=self.token_types,
             labels=self.labels,
+            pad_token_ids=self.pad_token_ids,
         )
 
 

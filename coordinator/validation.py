@@ -54,6 +54,15 @@ def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterat
             f"has pad_token_id {pad}, but the tokenizer has {data.vocabulary_size} entries, from 0; "
             "leave it out, and the tokenizer's is taken",
         )
+    if model.pad_token_ids and data.pad_token_id not in model.pad_token_ids:
+        fix = "needs the tokenizer of the model"
+        if spec.model.config is not None:
+            fix = f"needs model.config.pad_token_id: {data.pad_token_id}, or the tokenizer of the model"
+        yield Problem(
+            "data.tokenizer",
+            f"pads with id {data.pad_token_id}, but the positions of the model count from pad id "
+            f"{' or '.join(map(str, model.pad_token_ids))}; {fix}",
+        )
     is_classification = not spec.train.objective.is_token_level
     if is_classification and model.labels and len(model.labels) != data.num_labels:
         yield Problem(

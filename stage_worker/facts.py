@@ -6,7 +6,7 @@ No modelling code is imported and no weight is read.
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def model_facts(section: Mapping[str, Any], objective: Objective = Objective.CLA
     config = pretrained_config(Path(folder), objective)
     weights = WeightsFolder(Path(folder), base_prefix="")  # lists what there is, reads nothing
     has_head = objective is Objective.CLASSIFICATION and weights.has(FAMILIES[config.model_type].head)
-    return _facts(config, vocabulary_size=config.vocab_size, has_head=has_head)
+    return _facts(config, vocabulary_size=config.vocab_size, has_head=has_head, pads=[config.pad_token_id])
 
 
 def _facts_of_new(values: Mapping[str, Any], objective: Objective) -> pb.ModelFacts:
@@ -68,10 +68,15 @@ def _facts_of_new(values: Mapping[str, Any], objective: Objective) -> pb.ModelFa
     needs = TaskNeeds(labels=(), num_labels=2, pad_token_id=HIGHEST_UNNAMED_PAD, vocabulary_size=2**31 - 1)
     config = new_config(values, needs, objective)
     has_head = not values.keys().isdisjoint(("num_labels", "id2label"))
-    return _facts(config, vocabulary_size=config.vocab_size if "vocab_size" in values else 0, has_head=has_head)
+    return _facts(
+        config,
+        vocabulary_size=config.vocab_size if "vocab_size" in values else 0,
+        has_head=has_head,
+        pads=[config.pad_token_id] if "pad_token_id" in values else range(HIGHEST_UNNAMED_PAD + 1),
+    )
 
 
-def _facts(config: Any, *, vocabulary_size: int, has_head: bool) -> pb.ModelFacts:
+def _facts(config: Any, *, vocabulary_size: int, has_head: bool, pads: Sequence[int]) -> pb.ModelFacts:
     labels = [str(config.id2label[index]) for index in sorted(config.id2label)]
     # Every config has labels; where they are the library's own and there is no head, nobody asked for them.
     if not has_head and all(_DEFAULT_LABEL.fullmatch(label) for label in labels):
@@ -84,6 +89,7 @@ def _facts(config: Any, *, vocabulary_size: int, has_head: bool) -> pb.ModelFact
         vocabulary_size=vocabulary_size,
         token_types=config.type_vocab_size if FAMILIES[config.model_type].takes_token_types else 0,
         labels=labels,
+        pad_token_ids=pads if FAMILIES[config.model_type].positions_follow_pad else (),
     )
 
 

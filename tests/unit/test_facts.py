@@ -171,6 +171,7 @@ def test_facts_survive_their_messages() -> None:
         vocabulary_size=30522,
         token_types=2,
         labels=("no", "yes"),
+        pad_token_ids=(0, 1),
     )
     data = DataFacts(
         splits=(Split(name="train", num_rows=5, labelled=True, num_steps=1),),

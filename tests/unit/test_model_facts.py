@@ -77,6 +77,16 @@ def test_model_facts_find_the_head_by_the_familys_own_name(model_type: str, head
     assert list(model_facts(section).labels) == ["LABEL_0", "LABEL_1"]
 
 
+def test_model_facts_name_the_pad_ids_where_positions_count_from_them(tmp_path: Path) -> None:
+    def of(values: dict[str, Any]) -> list[int]:
+        return list(model_facts({"config": values}).pad_token_ids)
+
+    assert of({"model_type": "roberta", "pad_token_id": 3}) == [3]
+    assert of({"model_type": "roberta"}) == [0, 1]
+    assert of({"model_type": "bert", "pad_token_id": 3}) == []
+    assert list(model_facts(folder(tmp_path, model_type="roberta", pad_token_id=2)).pad_token_ids) == [2]
+
+
 def test_model_facts_of_a_token_objective_ask_for_no_labels(tmp_path: Path) -> None:
     section = folder(tmp_path)
     save_file({"classifier.weight": torch.zeros(2, 16)}, tmp_path / "model.safetensors")
@@ -140,6 +150,7 @@ def test_print_facts_good_model_prints_every_field(tmp_path: Path, capsys: pytes
         "vocabulary_size": 45,
         "token_types": 2,
         "labels": [],
+        "pad_token_ids": [],
     }
 
 

@@ -100,6 +100,16 @@ def test_job_whose_model_pads_with_an_id_that_its_tokenizer_has_not_is_refused()
     assert problems(job(model={"config": {"model_type": "llama", "pad_token_id": 95}}), model=model) == []
 
 
+def test_job_whose_model_counts_positions_from_another_pad_id_is_refused_with_both() -> None:
+    assert problems(job(), model=replace(MODEL, pad_token_ids=(1,))) == [
+        "data.tokenizer: pads with id 0, but the positions of the model count from pad id 1; "
+        "needs model.config.pad_token_id: 0, or the tokenizer of the model"
+    ]
+    (problem,) = problems(job(model={"pretrained": "/m"}), model=replace(MODEL, pad_token_ids=(1, 2)))
+    assert problem.endswith("count from pad id 1 or 2; needs the tokenizer of the model")
+    assert problems(job(), model=replace(MODEL, pad_token_ids=(1, 0))) == []
+
+
 def test_job_whose_model_has_a_head_for_other_labels_is_refused() -> None:
     (problem,) = problems(job(), model=replace(MODEL, labels=("a", "b", "c")))
     assert problem.startswith("model: has a head for 3 labels (a, b, c), but task demo needs 2 outputs; needs ")
