@@ -13,9 +13,6 @@ from tests.integration.services.standing import Standing, lines_of
 
 pytestmark = [pytest.mark.real_glue, pytest.mark.timeout(300)]
 
-FOLDERS = {"sst2": "SST-2", "mrpc": "MRPC"}
-TEXTS = {"sst2": ("sentence",), "mrpc": ("#1 String", "#2 String")}
-LABEL = {"sst2": "label", "mrpc": "Quality"}
 NUM_STEPS = 10
 
 
@@ -35,39 +32,69 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def expected_loss(model: Path, task: str, rows: list[int]) -> float:
-    """Return the mean loss of rows of the training file, one row at a time, so that nothing is padded."""
+def expected_loss(model: Path, rows: list[int]) -> float:
+    """Return the mean loss of rows of the training file of SST-2, one row at a time, so that nothing is padded."""
     import torch  # noqa: PLC0415
     from transformers import AutoModelForSequenceClassification, AutoTokenizer  # noqa: PLC0415
 
-    with (real_glue() / FOLDERS[task] / "train.tsv").open(encoding="utf-8-sig", newline="\n") as file:
+    with (real_glue() / "SST-2" / "train.tsv").open(encoding="utf-8-sig", newline="\n") as file:
         table = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     tokenizer = AutoTokenizer.from_pretrained(model)
     whole = AutoModelForSequenceClassification.from_pretrained(model).eval()
     losses = []
     for row in (table[number] for number in rows):
-        encoded = tokenizer(*(row[text] for text in TEXTS[task]), truncation=True, max_length=128, return_tensors="pt")
+        encoded = tokenizer(row["sentence"], truncation=True, max_length=128, return_tensors="pt")
         with torch.no_grad():
-            losses.append(whole(**encoded, labels=torch.tensor([int(row[LABEL[task]])])).loss.item())
+            losses.append(whole(**encoded, labels=torch.tensor([int(row["label"])])).loss.item())
     return math.fsum(losses) / len(losses)
 
 
-@pytest.mark.parametrize("task", ["sst2", "mrpc"])
-def test_first_loss_on_real_rows_is_that_of_transformers(task: str, model: Path, tmp_path: Path) -> None:
+def test_twenty_steps_on_real_rows_follow_plain_loops(model: Path, tmp_path: Path) -> None:
+    """MRPC; one loop accumulates the same microbatches in the same order, the other takes whole batches."""
+    from benchmarks.plain_training import PlainTraining, Training  # noqa: PLC0415  it imports torch
+
+    train = {"max_steps": 20, "global_batch_size": 16, "learning_rate": 5e-5, "weight_decay": 0.01}
     changes = {
         "model": {"pretrained": str(model)},
-        "data": {"task": task, "source": str(real_glue()), "record_rows": True},
+        "data": {"task": "mrpc", "source": str(real_glue()), "record_rows": True},
+        "schedule.num_microbatches": 8,
+        "train": {**train, "warmup_fraction": 0.1},
+    }
+    options = ("--id", "mrpc", "--state-dir", tmp_path / "state")
+    finished = takt("run", write_job(tmp_path / "job.yaml", changes), *options, limit_seconds=240)
+    assert finished.code == 0, finished.err
+    steps = lines_of(tmp_path / "state/jobs/mrpc/steps.jsonl")
+    accumulated = [step["rows"][0] for step in steps]
+    whole = [[[row for rows in step for row in rows]] for step in accumulated]
+    training = Training(
+        model=model,
+        source=real_glue(),
+        learning_rate=5e-5,
+        weight_decay=0.01,
+        warmup_fraction=0.1,
+        total_steps=20,
+    )
+    for batches, limit in ((accumulated, 1e-6), (whole, 1e-5)):
+        expected = list(PlainTraining(training).steps(batches))
+        assert [step["loss"] for step in steps] == pytest.approx(expected, abs=limit)
+    assert len({step["loss"] for step in steps}) == 20
+
+
+def test_first_loss_on_real_rows_is_that_of_transformers(model: Path, tmp_path: Path) -> None:
+    changes = {
+        "model": {"pretrained": str(model)},
+        "data": {"task": "sst2", "source": str(real_glue()), "record_rows": True},
         "schedule.num_microbatches": 8,
         "train": {"max_steps": NUM_STEPS, "global_batch_size": 32, "learning_rate": 5e-5},
     }
-    options = ("--id", task, "--state-dir", tmp_path / "state")
+    options = ("--id", "sst2", "--state-dir", tmp_path / "state")
     finished = takt("run", write_job(tmp_path / "job.yaml", changes), *options, limit_seconds=240)
     assert finished.code == 0, finished.err
-    steps = lines_of(tmp_path / "state/jobs" / task / "steps.jsonl")
+    steps = lines_of(tmp_path / "state/jobs/sst2/steps.jsonl")
     assert len(steps) == NUM_STEPS
     rows = [row for microbatch in steps[0]["rows"][0] for row in microbatch]
     assert len(set(rows)) == 32
-    assert steps[0]["loss"] == pytest.approx(expected_loss(model, task, rows), abs=1e-5)
+    assert steps[0]["loss"] == pytest.approx(expected_loss(model, rows), abs=1e-5)
     assert steps[-1]["loss"] != steps[0]["loss"]
 
 
