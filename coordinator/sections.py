@@ -139,7 +139,8 @@ class TrainSection(Section):
     max_grad_norm: Annotated[float, Field(ge=0)] = 0.0
     """Norm that the gradient is clipped to; 0: no clipping."""
     frozen_layers: Number | None = None
-    """Layers from the input on that stay as they are, and the embeddings with them; null: everything is trained."""
+    """Layers from the input on that stay as they are, and the embeddings with them; null: everything is trained. A
+    weight that one of these uses stays as it is wherever else it is used: a tied embedding, all of ALBERT's layers."""
     precision: choices.Precision = choices.Precision.FP32
     """Element type that the layers compute in."""
     boundary_dtype: choices.BoundaryType = choices.BoundaryType.COMPUTE

@@ -42,10 +42,13 @@ def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterat
             f"needs at most {model.max_positions}",
         )
     if 0 < model.vocabulary_size < data.vocabulary_size:
+        larger = "a larger model.config.vocab_size"
+        if spec.model.config is None:
+            larger = "a model that was saved after resize_token_embeddings"
         yield Problem(
             "data.tokenizer",
             f"has {data.vocabulary_size} entries, but the model's embedding table has {model.vocabulary_size} rows; "
-            "needs the tokenizer of the model, or a larger model.config.vocab_size",
+            f"needs the tokenizer of the model, or {larger}",
         )
     pad = (spec.model.config or {}).get("pad_token_id")
     if model.vocabulary_size == 0 and isinstance(pad, int) and not 0 <= pad < data.vocabulary_size:

@@ -187,7 +187,8 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
     pad_token_id = find_id("pad_token")
     if pad_token_id is None:
         raise TokenizerError(
-            f"data.tokenizer: {folder} names no pad token of its vocabulary; set one and save it again"
+            f"data.tokenizer: {folder} names no pad token of its vocabulary; load it with AutoTokenizer, set pad_token "
+            "to a token that it has, for instance its eos_token, and save it again with save_pretrained"
         )
     return RowTokenizer(
         library, config=config, pad_token_id=pad_token_id, mask_token_id=find_id("mask_token"), folder=folder

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import CONFIG_MAPPING, AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from stage_worker.models.families import FAMILIES, UnsupportedModelError, check_supported
 from stage_worker.models.objective import Objective
@@ -50,10 +50,16 @@ def pretrained_config(folder: Path, objective: Objective = Objective.CLASSIFICAT
     if not (folder / "config.json").is_file():
         raise ModelConfigError(f"model.pretrained: {folder} has no config.json")
     try:
+        stored, _ = PreTrainedConfig.get_config_dict(folder, local_files_only=True)
+        model_type = stored.get("model_type")
+        if isinstance(model_type, str):  # the library would judge its values first, or advise to upgrade
+            check_supported(model_type, objective)
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"model.pretrained is {folder}: {error}") from None
     except Exception as error:  # the library validates with types of its own
         raise ModelConfigError(f"model.pretrained: the config of {folder} cannot be read: {error}") from error
-    check_supported(config.model_type, objective)
+    check_supported(config.model_type, objective)  # where the folder names no type, the library guesses one
     _check(config, "model.pretrained")
     return config
 

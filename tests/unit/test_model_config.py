@@ -160,9 +160,11 @@ def test_pretrained_config_of_a_variant_that_transformers_builds_no_more_is_refu
         pretrained_config(tmp_path)
 
 
-def test_pretrained_config_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    with pytest.raises(UnsupportedModelError, match=f"'t5' is not supported; use one of: {', '.join(SUPPORTED)}"):
+@pytest.mark.parametrize("values", [{"model_type": "t5", "d_ff": "wide"}, {"model_type": "nonsense"}])
+def test_pretrained_config_of_another_family_is_refused_by_name(values: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    supported = f"{values['model_type']}' is not supported; use one of: {', '.join(SUPPORTED)}"
+    with pytest.raises(UnsupportedModelError, match=f"model.pretrained is {tmp_path}: .*{supported}"):
         pretrained_config(tmp_path)
 
 
@@ -172,7 +174,7 @@ def test_objective_that_a_family_has_no_head_for_is_refused_naming_both_lists() 
 
 
 @pytest.mark.parametrize(
-    "text", [None, "{", '{"model_type": "nonsense"}', '{"model_type": "bert", "hidden_size": "384"}', "[]"]
+    "text", [None, "{", '{"hidden_size": 16}', '{"model_type": "bert", "hidden_size": "384"}', "[]"]
 )
 def test_pretrained_config_that_cannot_be_read_is_refused_naming_the_folder(
     text: str | None, *, tmp_path: Path

@@ -86,6 +86,11 @@ def test_job_whose_tokenizer_is_larger_than_the_embedding_table_is_refused() -> 
     assert problem.startswith("data.tokenizer: has 97 entries, but the model's embedding table has 96 rows; needs ")
 
 
+def test_job_whose_tokenizer_is_larger_than_a_stored_embedding_table_is_told_how_to_enlarge_that() -> None:
+    (problem,) = problems(job(model={"pretrained": "/m"}), data=replace(DATA, vocabulary_size=97))
+    assert problem.endswith("or a model that was saved after resize_token_embeddings")
+
+
 def test_job_whose_model_takes_its_vocabulary_from_the_tokenizer_has_no_problem() -> None:
     assert problems(job(), model=replace(MODEL, vocabulary_size=0)) == []
 
