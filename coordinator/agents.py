@@ -110,7 +110,7 @@ class Agents:
         finally:
             del self._questions[request], self._asked_of[request]
         if inspected.error:
-            raise SpecError([Problem("model", inspected.error)])
+            raise SpecError([Problem.told("model", inspected.error)])
         return ModelFacts.of(inspected.facts)
 
     def inspected(self, message: pb.ModelInspected) -> None:

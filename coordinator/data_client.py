@@ -45,7 +45,7 @@ class DataClient:
             response: pb.InspectDataResponse = await self._stub.InspectData(request, timeout=limit_seconds)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise SpecError([Problem("data", error.details() or "is wrong")]) from None
+                raise SpecError([Problem.told("data", error.details() or "is wrong")]) from None
             raise UnreachableError(self._failure(error)) from error
         return DataFacts.of(response.facts)
 

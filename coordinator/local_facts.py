@@ -64,7 +64,7 @@ class _Question(Generic[MessageT]):
             self.end()
             return Problem(self._key, f"`{self._name}` took longer than {time_limit_seconds:g} s and was ended")
         if self._process.returncode != 0:
-            return Problem(self._key, self._refusal(complaints))
+            return Problem.told(self._key, self._refusal(complaints))
         try:
             json_format.Parse(output, self.facts, ignore_unknown_fields=True)
         except json_format.ParseError as error:

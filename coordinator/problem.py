@@ -1,7 +1,11 @@
 """What is wrong with a job, said so that a person can act on it."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
+
+_KEY_FIRST = re.compile(r"((?:model|data|parallel|schedule|train|eval)(?:\.\w+)+):? (.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,12 @@ class Problem:
     """Where the value was written, ``job.yaml:12``; empty where that is unknown."""
     figure: str = ""
     """Lines that show the place, for below the message; empty where words do."""
+
+    @classmethod
+    def told(cls, section: str, text: str) -> Self:
+        """Return what another room says against ``section``: of the key that ``text`` begins with, if it does."""
+        found = _KEY_FIRST.fullmatch(text)
+        return cls(section, text) if found is None else cls(found[1], found[2])
 
     def __str__(self) -> str:
         text = _on_one_line(": ".join(part for part in (self.where, self.key, self.message) if part))

@@ -161,6 +161,8 @@ def _problem(error: ErrorDetails, document: object) -> Problem:
     needed = expected(key, values=built.BUILT.get(key, ()))
     if error["type"] == "missing":
         return Problem(key, f"is missing, needs {needed}")
+    if error["type"] == "finite_number":
+        needed = needed.replace("a number", "a finite number", 1)
     value = _find(document, path)
     kind = " (text)" if isinstance(value, str) and error["type"].endswith("_type") else ""
     return Problem(key, f"is {_told(value)}{kind}, needs {needed}")

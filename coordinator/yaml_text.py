@@ -91,7 +91,7 @@ class _Reader:
         for key_node, child in node.value:
             key = self._scalar(key_node) if isinstance(key_node, ScalarNode) else None
             if not isinstance(key, str):
-                raise YamlError("a key must be text; put it in quotes", line=_line(key_node))
+                raise YamlError("has a key that is no text; put it in quotes", line=_line(key_node))
             if key in mapping:
                 raise YamlError(f"key {'.'.join((*path, key))} stands twice in one mapping", line=_line(key_node))
             self.lines.setdefault(".".join((*path, key)), _line(key_node))

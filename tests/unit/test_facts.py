@@ -79,6 +79,17 @@ def test_local_facts_tells_what_both_programs_refuse(programs: Path, spec: JobSp
     assert problems_of(spec) == ["model: no folder /m", "data: no split"]
 
 
+def test_local_facts_tells_the_key_that_a_program_refuses(programs: Path, spec: JobSpec) -> None:
+    write(programs, "stage_worker", "import sys; sys.exit('error: model.config.hiden is no key; near is model.config')")
+    write(programs, "dataloader_svc", "import sys; sys.exit('error: data.tokenizer: no file data.json')")
+    with pytest.raises(SpecError) as caught:
+        local_facts(spec, time_limit_seconds=20)
+    assert [(problem.key, problem.message) for problem in caught.value.problems] == [
+        ("model.config.hiden", "is no key; near is model.config"),
+        ("data.tokenizer", "no file data.json"),
+    ]
+
+
 def test_local_facts_of_a_program_that_breaks_tells_its_last_words(programs: Path, spec: JobSpec) -> None:
     write(programs, "stage_worker", "import no_such_module_anywhere")
     (problem,) = problems_of(spec)
