@@ -5,13 +5,16 @@ A request and an answer is one message of JSON. Forking is safe because nothing 
 
 import json
 import os
+import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -89,16 +92,25 @@ def main() -> int:
     torch.set_num_threads(1)
     for name in FAMILIES:
         import_module(f"stage_worker.models.{name}")
+    signal.signal(signal.SIGCHLD, _tell_of_ends)
     with socket.socket(fileno=os.dup(sys.stdin.fileno())) as control:
         while True:
             said, handles, _, _ = socket.recv_fds(control, 1, 1)
             if not said:
                 return 0
             if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 break
             os.close(handles[0])
     serve(Connection(handles[0]))
     return 0
+
+
+def _tell_of_ends(number: int, frame: FrameType | None) -> None:
+    """Say how a worker ended; the pool is no parent of it and sees only that it did."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            print(f"worker {ended[0]} ended with {os.waitstatus_to_exitcode(ended[1])}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
