@@ -43,10 +43,13 @@ def plan_record(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, 
     return record
 
 
-def plan_title(plan: Plan) -> str:
-    """Return what a picture of ``plan`` is headed with."""
+def plan_title(plan: Plan, recompute: Recompute | None) -> str:
+    """Return what a picture of ``plan`` is headed with; ``recompute`` is that of a job."""
     chunks = f" x {plan.placement.num_chunks} chunks" if plan.placement.num_chunks > 1 else ""
-    return f"{plan.schedule}, {plan.placement.num_workers} workers{chunks}, {_microbatches(plan)} microbatches"
+    again = ""
+    if recompute is not None and any(recompute.parts):
+        again = f", recompute {_shares(recompute)}{_spared(recompute)}"
+    return f"{plan.schedule}, {plan.placement.num_workers} workers{chunks}, {_microbatches(plan)} microbatches{again}"
 
 
 def plan_lines(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, comm: float) -> list[str]:
@@ -78,9 +81,15 @@ def plan_lines(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, c
 
 
 def _recomputed(recompute: Recompute) -> str:
-    shares = _by_worker([f"{part / recompute.whole:.0%}" for part in recompute.parts])
-    spared = "" if recompute.kept_microbatch is None else ", but not of the last microbatch"
-    return f"{shares}  (of a stage's forward, again in its backward{spared})"
+    return f"{_shares(recompute)}  (of a stage's forward, again in its backward{_spared(recompute)})"
+
+
+def _shares(recompute: Recompute) -> str:
+    return _by_worker([f"{part / recompute.whole:.0%}" for part in recompute.parts])
+
+
+def _spared(recompute: Recompute) -> str:
+    return "" if recompute.kept_microbatch is None else ", but not of the last microbatch"
 
 
 def is_drawn(plan: Plan, timeline: Timeline) -> bool:

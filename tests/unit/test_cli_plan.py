@@ -270,7 +270,7 @@ def test_plan_of_a_job_that_recomputes_as_a_table_and_a_picture(
     assert rows["peak activations"] == "2, 1  (held at once, in full stages)"
     assert rows["makespan"].startswith("10  (forward of a full stage 1, backward 2, transfer 0)")
     assert grid == ("stage 0 | F0 F1 .  .  .  B0------ B1---\nstage 1 | .  F0 B0------ F1 B1--- .  .\n")
-    assert "makespan 10, bubble" in svg.read_text()
+    assert "recompute 100% each, but not of the last microbatch: makespan 10, bubble" in svg.read_text()
     assert main(["plan", job, *options, "--set", "train.recompute=[1, 2]"]) == 0
     assert "recompute          33%, 67%  (of a stage's forward, again in its backward)" in capsys.readouterr().out
     assert main(["plan", job, *options]) == 0

@@ -211,7 +211,7 @@ def _show(
     if csv is not None:
         _write("--csv", csv, to_csv(plan.workers))
     if svg is not None:
-        _write("--svg", svg, to_svg(timeline, plan.placement, title=plan_title(plan)))
+        _write("--svg", svg, to_svg(timeline, plan.placement, title=plan_title(plan, recompute)))
     if output is OutputFormat.JSON:
         print_json(plan_record(plan, timeline, recompute, with_orders=with_orders))
         return

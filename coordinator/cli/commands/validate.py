@@ -73,7 +73,7 @@ def _lines(plan: JobPlan) -> list[str]:
         ("layers", layers),
         ("workers", f"{plan.topology.num_workers} (pp {spec.parallel.pp} x dp {spec.parallel.dp})"),
         ("steps", f"{plan.total_steps} of {spec.train.global_batch_size} rows ({plan.data.steps_per_epoch} an epoch)"),
-        ("schedule", plan_title(plan.train)),
+        ("schedule", plan_title(plan.train, plan.recompute)),
         ("bubble", f"{plan.prediction.bubble_fraction:.1%} of a step at best"),
     ]
     return [f"{name:<10}{text}" for name, text in rows]
