@@ -55,8 +55,8 @@ def pretrained_config(folder: Path, objective: Objective = Objective.CLASSIFICAT
         if isinstance(model_type, str):  # the library would judge its values first, or advise to upgrade
             check_supported(model_type, objective)
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except UnsupportedModelError as error:
-        raise UnsupportedModelError(f"model.pretrained is {folder}: {error}") from None
+    except UnsupportedModelError:
+        raise
     except Exception as error:  # the library validates with types of its own
         raise ModelConfigError(f"model.pretrained: the config of {folder} cannot be read: {error}") from error
     check_supported(config.model_type, objective)  # where the folder names no type, the library guesses one

@@ -163,8 +163,8 @@ def test_pretrained_config_of_a_variant_that_transformers_builds_no_more_is_refu
 @pytest.mark.parametrize("values", [{"model_type": "t5", "d_ff": "wide"}, {"model_type": "nonsense"}])
 def test_pretrained_config_of_another_family_is_refused_by_name(values: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(values))
-    supported = f"{values['model_type']}' is not supported; use one of: {', '.join(SUPPORTED)}"
-    with pytest.raises(UnsupportedModelError, match=f"model.pretrained is {tmp_path}: .*{supported}"):
+    supported = f"'{values['model_type']}' is not supported; use one of: {', '.join(SUPPORTED)}"
+    with pytest.raises(UnsupportedModelError, match=supported):
         pretrained_config(tmp_path)
 
 
