@@ -70,7 +70,7 @@ def verify(trailer: torch.Tensor, message: Message) -> None:
 def describe(message: Message) -> str:
     """Return a message in words."""
     return (
-        f"the {message.kind.name.lower()} of {message.phase.name.lower()} step {message.step}, "
+        f"the {message.kind.name.lower().replace('_', ' ')} of {message.phase.name.lower()} step {message.step}, "
         f"microbatch {message.microbatch}, boundary {message.boundary}, shape {message.shape}, {message.dtype}"
     )
 

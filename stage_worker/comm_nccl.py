@@ -46,7 +46,7 @@ def channels(
                 found[first + below, first + above, TransferKind.ACTIVATION] = None
                 found[first + above, first + below, TransferKind.GRADIENT] = None
         for source, target in shared_pairs:
-            found[first + source, first + target, TransferKind.SHARED] = None
+            found[first + source, first + target, TransferKind.SHARED_GRADIENT] = None
     return tuple(found)
 
 

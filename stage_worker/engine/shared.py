@@ -134,7 +134,7 @@ class SharedSums:
         return Message(
             phase=Phase.TRAIN,
             step=step,
-            kind=TransferKind.SHARED,
+            kind=TransferKind.SHARED_GRADIENT,
             boundary=leg,
             microbatch=number,
             shape=(self._weights.masters[route.name].numel(),),

@@ -14,7 +14,7 @@ class TransferKind(enum.IntEnum):
 
     ACTIVATION = 0
     GRADIENT = 1
-    SHARED = 2
+    SHARED_GRADIENT = 2
 
 
 class PeerLostError(RuntimeError):

@@ -1,9 +1,8 @@
 """Which model families Takt can train, and what is known of them without their modelling code."""
 
-# ruff: noqa: PLC0415  importing a family is what takes seconds
-
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 from stage_worker.models.family import Family
 from stage_worker.models.objective import Objective
@@ -82,53 +81,14 @@ def check_supported(model_type: str, objective: Objective) -> None:
         )
 
 
-def family_of(model_type: str, objective: Objective) -> Family:  # noqa: PLR0911  one for each family
+def family_of(model_type: str, objective: Objective) -> Family:
     """Return the family; imports its modelling code, which takes seconds.
+
+    It is in the file of its ``model_type``, under the name of its objective, such as ``bert.MASKED_LM``.
 
     Raises:
         UnsupportedModelError: no family describes the model.
     """
     check_supported(model_type, objective)
-    match model_type, objective:
-        case "bert", Objective.CLASSIFICATION:
-            from stage_worker.models import bert
-
-            return bert.CLASSIFICATION
-        case "bert", Objective.MASKED_LM:
-            from stage_worker.models import bert
-
-            return bert.MASKED_LM
-        case "albert", Objective.CLASSIFICATION:
-            from stage_worker.models import albert
-
-            return albert.CLASSIFICATION
-        case "roberta", Objective.CLASSIFICATION:
-            from stage_worker.models import roberta
-
-            return roberta.CLASSIFICATION
-        case "distilbert", Objective.CLASSIFICATION:
-            from stage_worker.models import distilbert
-
-            return distilbert.CLASSIFICATION
-        case "electra", Objective.CLASSIFICATION:
-            from stage_worker.models import electra
-
-            return electra.CLASSIFICATION
-        case "gpt2", Objective.CLASSIFICATION:
-            from stage_worker.models import gpt2
-
-            return gpt2.CLASSIFICATION
-        case "gpt2", Objective.CAUSAL_LM:
-            from stage_worker.models import gpt2
-
-            return gpt2.CAUSAL_LM
-        case "llama", Objective.CLASSIFICATION:
-            from stage_worker.models import llama
-
-            return llama.CLASSIFICATION
-        case "qwen2", Objective.CLASSIFICATION:
-            from stage_worker.models import qwen2
-
-            return qwen2.CLASSIFICATION
-        case _:
-            raise AssertionError(f"{model_type} with {objective} is listed but has no family")
+    family: Family = getattr(import_module(f"stage_worker.models.{model_type}"), objective.name)
+    return family

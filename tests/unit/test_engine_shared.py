@@ -113,7 +113,7 @@ def test_frozen_shared_parameter_has_no_message_no_gradient_and_stays(frozen: se
         message.microbatch
         for outcome in outcomes
         for message, _, _ in outcome.transport.sent
-        if message.kind is TransferKind.SHARED
+        if message.kind is TransferKind.SHARED_GRADIENT
     }
     names = [WORDS, MIX, BIAS]  # numbers in canonical order
     assert messages == {number for number, name in enumerate(names) if name not in frozen}
