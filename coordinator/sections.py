@@ -105,7 +105,7 @@ class LossScaleSection(Section):
     """Factor of the first step."""
     growth_factor: Annotated[float, Field(ge=1)] = 2.0
     """What the factor is multiplied by after `growth_interval` clean steps."""
-    backoff_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
+    backoff_factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """What the factor is multiplied by after an overflow."""
     growth_interval: Size = 1000
     """Steps without overflow before the factor grows."""

@@ -14,6 +14,8 @@ import torch
 from safetensors.torch import save
 
 from stage_worker.engine.agreed import Agreed
+from stage_worker.engine.failure import NonFiniteError
+from stage_worker.models.finite import is_finite
 from stage_worker.models.loaded import LoadedModel
 
 
@@ -46,8 +48,11 @@ def write_shards(
         agreed: what all workers have alike; kept beside the optimizer's tensors.
 
     Raises:
+        NonFiniteError: a tensor is not finite; nothing is written.
         OSError: a file cannot be written.
     """
+    for stage in model.stages:
+        _check_finite(model.state(stage) | dict(optimizer_state(stage)), stage)
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[WrittenShard] = []
     for stage, held in model.stages.items():
@@ -59,6 +64,18 @@ def write_shards(
             shards.append(_write(folder / "config.json", config_json(model).encode(), kind="model", stage=stage))
     _sync_folder(folder)
     return tuple(shards)
+
+
+def _check_finite(tensors: Mapping[str, torch.Tensor], stage: int) -> None:
+    """Refuse what only the last update can have spoilt, for before it the losses and gradients were finite."""
+    for name, tensor in tensors.items():
+        if not is_finite(tensor):
+            raise NonFiniteError(
+                f"{name} on stage {stage} is not finite after the last update, so no checkpoint is made of it; "
+                "train with a lower train.learning_rate",
+                stage=stage,
+                microbatch=None,
+            )
 
 
 def config_json(model: LoadedModel) -> str:

@@ -11,6 +11,7 @@ from stage_worker.checkpoint import write_shards
 from stage_worker.decode import encode_report, encode_rows
 from stage_worker.engine.commands import Command, Op, Phase, StepCommands
 from stage_worker.engine.engine import Engine
+from stage_worker.engine.failure import CommandFailed
 from stage_worker.engine.ledger import Activity, Ledger
 from stage_worker.engine.result import StepResult
 from stage_worker.executor_link import CoordinatorLink
@@ -80,7 +81,7 @@ class CommandLoop:
                 self._note(commands.commands[0], last_seq)
             case [Op.SAVE]:
                 with self._ledger.during(Activity.SAVE):
-                    self._save(commands.setting.step)
+                    self._save(commands)
                 self._note(commands.commands[0], last_seq)
             case _:
                 result = self._engine.run(commands)
@@ -113,13 +114,17 @@ class CommandLoop:
                 learning_rate=result.learning_rate,
             )
 
-    def _save(self, step: int) -> None:
-        shards = write_shards(
-            self._checkpoints / f"step-{step}",
-            self._model,
-            optimizer_state=self._engine.optimizer_state,
-            agreed=self._engine.agreed,
-        )
+    def _save(self, commands: StepCommands) -> None:
+        step = commands.setting.step
+        try:
+            shards = write_shards(
+                self._checkpoints / f"step-{step}",
+                self._model,
+                optimizer_state=self._engine.optimizer_state,
+                agreed=self._engine.agreed,
+            )
+        except Exception as error:
+            raise CommandFailed(error, command=commands.commands[0], setting=commands.setting) from error
         messages = [
             pb.Shard(file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes)
             for shard in shards

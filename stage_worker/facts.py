@@ -1,6 +1,6 @@
-"""``python -m stage_worker facts``: what a job's model looks like, from its config alone.
+"""``python -m stage_worker facts``: what a job's model looks like, and whether it could be loaded.
 
-No modelling code is imported and no weight is read.
+Of a new model its config alone is read, without its modelling code; of a folder the headers of its files as well.
 """
 
 import json
@@ -20,8 +20,10 @@ from stage_worker.models.config import (
     new_config,
     pretrained_config,
 )
+from stage_worker.models.coverage import check_coverage
 from stage_worker.models.families import FAMILIES, UnsupportedModelError
 from stage_worker.models.objective import Objective
+from stage_worker.models.skeleton import build_skeleton
 from stage_worker.models.variants import most_positions
 from stage_worker.models.weights import WeightsError, WeightsFolder
 
@@ -50,16 +52,25 @@ def model_facts(section: Mapping[str, Any], objective: Objective = Objective.CLA
     Raises:
         ModelConfigError: there is no such folder, or no config that transformers takes.
         UnsupportedModelError: no family describes the model.
-        WeightsError: the folder has no safetensors.
+        WeightsError: the folder has no safetensors, or not those that the model of its config needs.
     """
     folder = section.get("pretrained")
     if folder is None:
         return _facts_of_new(section["config"], objective)
-    if not Path(folder).is_dir():
+    return _facts_of_folder(Path(folder), objective)
+
+
+def _facts_of_folder(folder: Path, objective: Objective) -> pb.ModelFacts:
+    if not folder.is_dir():
         raise ModelConfigError(f"model.pretrained: there is no folder {folder}; name a local Hugging Face model folder")
-    config = pretrained_config(Path(folder), objective)
-    weights = WeightsFolder(Path(folder), base_prefix="")  # lists what there is, reads nothing
-    has_head = objective is Objective.CLASSIFICATION and weights.has(FAMILIES[config.model_type].head)
+    config = pretrained_config(folder, objective)
+    skeleton = build_skeleton(config, objective)
+    try:
+        with WeightsFolder(folder, base_prefix=skeleton.family.base_prefix) as weights:
+            check_coverage(skeleton, range(len(skeleton.blocks)), weights)
+            has_head = objective is Objective.CLASSIFICATION and weights.has(FAMILIES[config.model_type].head)
+    except WeightsError as error:
+        raise WeightsError(f"model.pretrained: {error}") from error
     return _facts(config, vocabulary_size=config.vocab_size, has_head=has_head, pads=[config.pad_token_id])
 
 

@@ -81,6 +81,10 @@ class Optimizer:
         """Rate that the next update uses."""
         return self._rate.at(self.updates_applied)
 
+    def is_idle_at_end_of(self, step: int) -> bool:
+        """Whether ``step`` is the last that is planned and there was no update yet."""
+        return step >= self._rate.total_steps and self.updates_applied == 0
+
     def apply(self) -> None:
         """Update the parameters by their gradients, count the update."""
         rate = self.learning_rate

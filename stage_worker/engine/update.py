@@ -139,6 +139,13 @@ class Update:
                 stage=error.stage,
                 microbatch=error.microbatch,
             )
+        if self._optimizer.is_idle_at_end_of(step.setting.step):
+            raise NonFiniteError(
+                f"{error}, and so it was in every step of the job: not one update was made, although the loss scale "
+                f"fell to {self._scale.factor:g}; start with a lower train.loss_scale.initial, or train for longer",
+                stage=error.stage,
+                microbatch=error.microbatch,
+            )
         step.skipped = True
         self._scale.note_overflow()
 

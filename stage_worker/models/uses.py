@@ -20,6 +20,11 @@ class ParameterUses:
     by_block: tuple[Mapping[str, str], ...]
     """By block: the name of the parameter at each path where the block's modules hold one."""
 
+    def names_in(self, blocks: Sequence[int]) -> tuple[str, ...]:
+        """Return the parameters that some blocks use, in canonical order."""
+        used = {name for index in blocks for name in self.by_block[index].values()}
+        return tuple(name for name in self.names if name in used)
+
     def blocks_of(self, name: str) -> tuple[int, ...]:
         """Return the blocks that use a parameter, in layer order."""
         return tuple(index for index, uses in enumerate(self.by_block) if name in uses.values())

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,7 @@ class WeightsFolder:
         Raises:
             WeightsError: there are no safetensors, or the index is broken.
         """
-        self._folder = folder
+        self.folder = folder
         self._base_prefix = base_prefix + "."
         self._files = _files_by_tensor(folder)
         self._open: dict[str, Any] = {}
@@ -56,24 +56,44 @@ class WeightsFolder:
         """Whether the folder stores the parameter ``name`` of a model."""
         return self._stored(name) is not None
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of the parameter ``name`` of a model, without reading its values.
+
+        Raises:
+            WeightsError: it is not there, or its file is damaged.
+        """
+        stored = self._stored_or_raise(name)
+        with self._reading(stored) as file:
+            return tuple(file.get_slice(stored).get_shape())
+
     def read(self, name: str) -> torch.Tensor:
         """Return the parameter ``name`` of a model, on the CPU.
 
         Raises:
             WeightsError: it is not there, or its file is damaged.
         """
+        stored = self._stored_or_raise(name)
+        with self._reading(stored) as file:
+            tensor: torch.Tensor = file.get_tensor(stored)
+        return tensor
+
+    @contextmanager
+    def _reading(self, stored: str) -> Iterator[Any]:
+        file = self._files[stored]
+        try:
+            yield self._file(file)
+        except (OSError, SafetensorError) as error:
+            raise WeightsError(f"{self.folder / file} cannot be read: {error}") from error
+
+    def _stored_or_raise(self, name: str) -> str:
         stored = self._stored(name)
         if stored is None:
-            raise WeightsError(f"{self._folder} has no tensor for {name}")
-        try:
-            tensor: torch.Tensor = self._file(self._files[stored]).get_tensor(stored)
-        except (OSError, SafetensorError) as error:
-            raise WeightsError(f"{self._folder / self._files[stored]} cannot be read: {error}") from error
-        return tensor
+            raise WeightsError(f"{self.folder} has no tensor for {name}")
+        return stored
 
     def _file(self, name: str) -> Any:
         if name not in self._open:
-            self._open[name] = self._stack.enter_context(safe_open(self._folder / name, framework="pt"))
+            self._open[name] = self._stack.enter_context(safe_open(self.folder / name, framework="pt"))
         return self._open[name]
 
     def _stored(self, name: str) -> str | None:

@@ -102,7 +102,7 @@ def load(
     config = SimpleNamespace(
         model_type="tower", hidden_size=HIDDEN, _attn_implementation="eager", norm=make_norm or norm()
     )
-    with patch("stage_worker.models.loading.family_of", return_value=family):
+    with patch("stage_worker.models.skeleton.family_of", return_value=family):
         return load_model(
             config,
             slices=[slice_of(stage, pp=pp, num_layers=NUM_LAYERS) for stage in stages],

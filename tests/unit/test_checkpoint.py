@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from stage_worker.checkpoint import config_json, write_shards
 from stage_worker.engine.agreed import Agreed
+from stage_worker.engine.failure import NonFiniteError
 from tests.unit.tiny_bert import load_tiny
 
 AGREED = Agreed(updates_applied=7)
@@ -72,6 +73,24 @@ def test_checkpoint_of_a_worker_with_two_stages_has_shards_of_both_and_no_other(
     assert {name for name in last if name.startswith("classifier")} == {"classifier.weight", "classifier.bias"}
     moments_3 = load_file(tmp_path / "optimizer-003.safetensors")["classifier.weight.exp_avg"]
     assert torch.equal(moments_3, torch.full((2, 16), 3.0))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("spoilt", ["weight", "moment"])
+def test_checkpoint_of_what_is_not_finite_is_refused_and_nothing_is_written(
+    spoilt: str, value: float, *, tmp_path: Path
+) -> None:
+    model = load_tiny(stage=1, pp=2)
+    state = moments(1)
+    name, tensor = {
+        "weight": ("classifier.bias", model.held["classifier.bias"].detach()),
+        "moment": ("classifier.weight.exp_avg", state["classifier.weight.exp_avg"]),
+    }[spoilt]
+    tensor.view(-1)[-1] = value
+    with pytest.raises(NonFiniteError, match=rf"^{name} on stage 1 is not finite") as caught:
+        write_shards(tmp_path, model, optimizer_state=lambda _: state, agreed=AGREED)
+    assert caught.value.stage == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_checkpoint_optimizer_shard_holds_moments_and_the_count_of_updates(tmp_path: Path) -> None:

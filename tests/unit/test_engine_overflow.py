@@ -156,6 +156,28 @@ def test_overflow_at_the_lowest_scale_ends_the_job_and_says_what_to_do(dp: int) 
         assert differing(outcome.weights(), initial_weights(outcome, of)) == []
 
 
+@pytest.mark.parametrize("dp", [1, 2])
+def test_overflow_in_every_step_ends_the_job_at_the_last_one(dp: int) -> None:
+    """Else a model that was never trained would be handed out as one that was."""
+    outcomes = run_joined(
+        of := case("fp16", dp=dp), tamper=gradient_becomes(torch.inf, STAGE_0, dp_rank=0, steps=(1, 2, 3, 4))
+    )
+    for outcome in outcomes:
+        failure = outcome.error
+        assert isinstance(failure, CommandFailed)
+        assert isinstance(failure.cause, NonFiniteError)
+        assert (failure.step, failure.stage) == (4, 0)
+        assert "not one update was made, although the loss scale fell to 8192; start with a lower" in str(failure)
+        assert differing(outcome.weights(), initial_weights(outcome, of)) == []
+
+
+def test_overflow_in_the_last_step_after_an_update_is_skipped_like_any_other() -> None:
+    tamper = gradient_becomes(torch.inf, STAGE_0, dp_rank=0, steps=(1, 3, 4))
+    for outcome in run_joined(case("fp16"), tamper=tamper):
+        assert outcome.error is None
+        assert [step.skipped for step in outcome.result.steps] == [True, False, True, True]
+
+
 def test_scale_grows_again_alike_on_all_workers() -> None:
     of = case("fp16", dp=2)
     assert of.loss_scale is not None

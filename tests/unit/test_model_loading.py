@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
+from stage_worker.models.memory import ModelTooLargeError
 from stage_worker.models.weights import WeightsError
 from tests.unit.tiny_bert import VALUES, load_tiny
 
@@ -76,6 +77,9 @@ def test_loading_reads_own_tensors_only(folder: Path, monkeypatch: pytest.Monkey
 
         def keys(self):
             return self.file.keys()
+
+        def get_slice(self, name: str):
+            return self.file.get_slice(name)  # a header's line, no values
 
         def get_tensor(self, name: str) -> torch.Tensor:
             read.append(name)
@@ -167,6 +171,21 @@ def test_loading_of_another_shape_is_refused_naming_both(folder: Path) -> None:
     rewrite(folder, lambda t: t | {"classifier.weight": torch.zeros(3, 16)})
     with pytest.raises(WeightsError, match=r"classifier\.weight has shape \(3, 16\).* needs \(2, 16\)"):
         load_tiny(folder=folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_loading_of_values_that_are_not_finite_is_refused_naming_the_tensor(value: float, *, folder: Path) -> None:
+    name = "bert.encoder.layer.1.output.dense.bias"
+    rewrite(folder, lambda t: t | {name: torch.tensor([0.0, value] * 8)})
+    with pytest.raises(WeightsError, match=rf"{name} in .* has values that are infinite or no number"):
+        load_tiny(stage=0, pp=2, folder=folder)
+    load_tiny(stage=1, pp=2, folder=folder)
+
+
+def test_loading_more_than_the_machine_holds_is_refused_with_both_sizes() -> None:
+    """Layers of 6 x 2**36 parameters and more, which no allocator is asked for."""
+    with pytest.raises(ModelTooLargeError, match=r"have [\d,]{15,} parameters, .* take [\d,]{5,} GiB; this worker has"):
+        load_tiny(hidden_size=2**18, intermediate_size=2**18)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])

@@ -276,6 +276,11 @@ def test_spec_that_asks_for_what_is_built_is_taken(accepted: dict[str, object]) 
             "is 2049, so that a step has 131136 forwards (64 stages x 1 slices x 2049); at most 131072 are planned",
         ),
         (
+            {"train__loss_scale": {"backoff_factor": 1}},
+            "train.loss_scale.backoff_factor",
+            "is 1, needs a number of more than 0 and less than 1",
+        ),
+        (
             {"train__loss_scale": {"initial": 1, "min": 2}},
             "train.loss_scale",
             "has min 2, initial 1, max 4.29497e+09; needs min <= initial <= max",

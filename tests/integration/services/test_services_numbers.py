@@ -39,6 +39,13 @@ class Jobs:
         assert status["state"] == "SUCCEEDED", status["reason"]
         return self._up.folder(job)
 
+    def failure(self, job: str) -> tuple[Path, dict[str, Any]]:
+        """Wait for a job's failure; return its folder and its error."""
+        status = self._up.end_of(job)
+        assert status["state"] == "FAILED", status["reason"]
+        error: dict[str, Any] = status["error"]
+        return self._up.folder(job), error
+
     def weights(self, job: str) -> dict[str, torch.Tensor]:
         self.folder(job)
         return exported(job, state_dir=self._up.state_dir, out=self.export_of(job))
@@ -102,6 +109,16 @@ def test_fp16_overflow_skips_the_step_everywhere_and_halves_the_scale(jobs: Jobs
         else:
             assert math.isfinite(step["grad_norm"])
             updates += 1
+
+
+def test_update_that_spoils_the_weights_fails_the_job_and_is_never_saved(jobs: Jobs) -> None:
+    """The only loss and gradient are those of the sound weights before it."""
+    changes = {"train.learning_rate": 1e39, "train.lr_schedule": "constant", "train.epochs": None, "train.max_steps": 1}
+    jobs.submit("spoilt", changes)
+    folder, error = jobs.failure("spoilt")
+    assert (error["type"], error["step"]) == ("NonFiniteError", 1)
+    assert "is not finite after the last update" in error["message"]
+    assert not list(folder.rglob("manifest.json"))
 
 
 def test_h77_masked_lm_with_tied_weights_is_one_model_on_any_stages(jobs: Jobs) -> None:

@@ -1,0 +1,54 @@
+"""Whether a pretrained folder holds what a model needs, by the headers of its files; values are read of ties only."""
+
+from collections.abc import Sequence
+
+import torch
+
+from stage_worker.models.skeleton import Skeleton
+from stage_worker.models.weights import WeightsError, WeightsFolder
+
+_MOST_NAMED = 3
+
+
+def check_coverage(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFolder) -> None:
+    """Refuse a folder that a model cannot be filled from.
+
+    Args:
+        skeleton: of the whole model.
+        blocks: what of it is to be filled, by place.
+        weights: of the folder.
+
+    Raises:
+        WeightsError: a tensor is missing, has another shape, or differs from one that it is tied to; names it.
+    """
+    paths = {name: stored_path(skeleton, weights, name) for name in skeleton.uses.names_in(blocks)}
+    missing = [name for name, path in paths.items() if path is None and not skeleton.may_be_new(name)]
+    if missing:
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        raise WeightsError(
+            f"{weights.folder} lacks {', '.join(missing[:_MOST_NAMED])}{more}; "
+            f"it is not a whole {skeleton.family.model_type}"
+        )
+    for name, path in paths.items():
+        needed = tuple(skeleton.model.get_parameter(name).shape)
+        if path is not None and (found := weights.shape(path)) != needed:
+            raise WeightsError(
+                f"{name} has shape {found} in {weights.folder}, the model of its config.json needs {needed}"
+            )
+    _check_ties(skeleton, blocks, weights)
+
+
+def stored_path(skeleton: Skeleton, weights: WeightsFolder, name: str) -> str | None:
+    """Return where the folder has a parameter; some files hold a tied one under another of its names only."""
+    return next((path for path in skeleton.uses.paths_of(name) if weights.has(path)), None)
+
+
+def _check_ties(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFolder) -> None:
+    # The library leaves the tie out then, whatever its config says.
+    aliases = {path: name for index in blocks for path, name in skeleton.uses.by_block[index].items() if path != name}
+    for path, name in aliases.items():
+        if weights.has(path) and weights.has(name) and not torch.equal(weights.read(path), weights.read(name)):
+            raise WeightsError(
+                f"{weights.folder} has different values for {path} and {name}, which its config ties; "
+                "set tie_word_embeddings to false in its config.json, or leave one of them out"
+            )
