@@ -221,7 +221,7 @@ def _recompute_list(spec: JobSpec) -> str | None:
     if not isinstance(recompute, tuple) or len(recompute) == pp * chunks:
         return None
     stages = f"{pp} stages" if chunks == 1 else f"{pp * chunks} stages ({pp} workers x {chunks} chunks)"
-    return f"has {len(recompute)} numbers for {stages}; give one number a stage"
+    return f"has {len(recompute)} number{'' if len(recompute) == 1 else 's'} for {stages}; give one number a stage"
 
 
 def _masked_share(spec: JobSpec) -> str | None:

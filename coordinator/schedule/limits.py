@@ -113,7 +113,8 @@ def _check_warmup(warmup: str | Sequence[int], num_workers: int) -> None:
             raise SizeError("warmup", f"is {warmup}, need {EAGER}, or a list of {num_workers} numbers, one per stage")
         return
     if len(warmup) != num_workers:
-        text = f"has {len(warmup)} numbers for {num_workers} workers; give one number per stage"
+        text = f"has {len(warmup)} number{'s' if len(warmup) != 1 else ''} for {num_workers} workers; "
+        text += "give one number per stage"
         raise SizeError("warmup", text)
     for stage, depth in enumerate(warmup):
         if depth < 0:

@@ -67,9 +67,10 @@ class Norm:
         total = add_over_stages(vector).tolist()
         if total[-1]:
             microbatch = int(total[-1]) - 1
+            stage = self._num_stages - 1
             return NonFiniteError(
-                f"the loss of microbatch {microbatch} in step {step} is not finite",
-                stage=self._num_stages - 1,
+                f"the loss of microbatch {microbatch} on stage {stage} in step {step} is not finite",
+                stage=stage,
                 microbatch=microbatch,
             )
         squared, flags = total[:first_flag], total[first_flag:-1]

@@ -123,7 +123,8 @@ class Update:
             return verdict
         microbatch = int(bad_losses.nonzero()[0])
         return NonFiniteError(
-            f"the loss of microbatch {microbatch} in step {step.setting.step} is not finite in another replica",
+            f"the loss of microbatch {microbatch} on stage {self._last_stage} in step {step.setting.step} "
+            "is not finite in another replica",
             stage=self._last_stage,
             microbatch=microbatch,
         )

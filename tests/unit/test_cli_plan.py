@@ -340,6 +340,7 @@ def test_plan_of_a_job_that_its_model_does_not_fit_is_refused(
         ),
         (["--stages", "4", "--schedule", "gpipe", "--warmup", "eager"], "error: --warmup is eager, but gpipe"),
         (["--stages", "4", "--warmup", "3,2,1"], "error: --warmup has 3 numbers for 4 workers"),
+        (["--stages", "4", "--warmup", "3"], "error: --warmup has 1 number for 4 workers"),
         (["--stages", "4", "--warmup", "lazy"], "error: --warmup is lazy, need eager"),
         (["--stages", "4", "--warmup", "3;2;1;0"], "--warmup is '3;2;1;0', needs eager, or a number a stage"),
         (["--stages", "4", "--group-size", "4"], "error: --group-size is 4, but 1f1b has no groups"),

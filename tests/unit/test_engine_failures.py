@@ -89,7 +89,7 @@ def test_engine_loss_that_is_not_finite_updates_nothing() -> None:
     harness = Harness()
     harness.model.parameters(0)["classifier.bias"].data.fill_(math.nan)
     before = harness.weights()
-    with pytest.raises(CommandFailed, match="the loss of microbatch 0 in step 1 is not finite") as caught:
+    with pytest.raises(CommandFailed, match="the loss of microbatch 0 on stage 0 in step 1 is not finite") as caught:
         harness.run(*WHOLE, ends=True)
     assert isinstance(caught.value.cause, NonFiniteError)
     assert (caught.value.stage, caught.value.microbatch) == (0, 0)

@@ -97,5 +97,5 @@ def test_squares_that_overflow_count_as_not_finite() -> None:
 def test_loss_that_is_not_finite_is_named_with_its_microbatch() -> None:
     for found in vote({NAMES[0]: torch.ones(2)}, {NAMES[3]: torch.full((2,), math.nan)}, (0.5, 0.25, math.nan)):
         assert isinstance(found, NonFiniteError)
-        assert str(found) == "the loss of microbatch 2 in step 7 is not finite"
+        assert str(found) == "the loss of microbatch 2 on stage 1 in step 7 is not finite"
         assert (found.stage, found.microbatch) == (1, 2)

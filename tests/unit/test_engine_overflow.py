@@ -136,7 +136,9 @@ def test_without_a_loss_scale_all_workers_end_with_the_place_and_no_weight_moves
         assert isinstance(failure, CommandFailed)
         assert isinstance(failure.cause, NonFiniteError)
         assert (failure.step, failure.stage, failure.microbatch) == (1, stage, microbatch)
-        text = f"loss of microbatch {microbatch}" if "loss" in what else f"gradient of {name} on stage {stage}"
+        text = (
+            f"loss of microbatch {microbatch} on stage 1" if "loss" in what else f"gradient of {name} on stage {stage}"
+        )
         assert f"the {text} in step 1 is not finite" in str(failure)
         elsewhere = "loss" in what and outcome.place.dp_rank < dp - 1
         assert str(failure).endswith(" in another replica") is elsewhere
