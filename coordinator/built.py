@@ -3,14 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from coordinator.choices import Microbatching, PartitionMethod, ScheduleName, Task
+from coordinator.choices import PartitionMethod, ScheduleName
 from coordinator.problem import Problem
 from coordinator.schedule.limits import Schedule
 from coordinator.sections import JobSpec
 
 BUILT: Mapping[str, tuple[object, ...]] = {
-    "data.task": (Task.SST2, Task.MRPC, Task.DEMO),
-    "data.microbatching": (Microbatching.IN_ORDER,),
     "parallel.tp": (1,),
     "parallel.zero_stage": (0,),
     "parallel.partition": (PartitionMethod.EVEN,),

@@ -40,6 +40,13 @@ class Microbatching(enum.StrEnum):
     LENGTH_BALANCED = "length_balanced"
 
 
+class MalformedLines(enum.StrEnum):
+    """What is done with lines of a file that do not fit it; those that are left out are counted and told."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+
+
 class PartitionMethod(enum.StrEnum):
     """How layers are shared out over stages."""
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from takt.v1 import commands_pb2, data_pb2, workers_pb2
 
-from coordinator.evaluation import Row
 from coordinator.events import Ended, EndKind, Faulted, ItemKind, Ready, Reported, Saved, SavedShard, StepResult
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError
+from coordinator.scoring import Row
 
 _KINDS = {data_pb2.PHASE_TRAIN: ItemKind.TRAIN, data_pb2.PHASE_EVALUATE: ItemKind.EVALUATE}
 _ENDS = {

@@ -24,7 +24,6 @@ _OPS = {
 }
 
 TRAIN_SPLIT = "train"
-EVALUATION_SPLIT = "validation"
 
 
 class Dispatch:
@@ -72,6 +71,7 @@ class Dispatch:
         if len(shapes) != planned:
             raise ValueError(f"{item} was described with {len(shapes)} microbatches, but the plan has {planned}")
         message.step = item.step
+        message.split = TRAIN_SPLIT if trains else item.split
         message.denominator = description.denominator
         for shape in shapes:
             message.microbatches.add(rows=shape.rows, width=shape.width)
@@ -79,7 +79,7 @@ class Dispatch:
 
     def _single(self, item: Item, op: commands_pb2.Op) -> commands_pb2.StepCommands:
         message = self._message(data_pb2.PHASE_TRAIN)
-        message.step = item.after
+        message.split, message.step = TRAIN_SPLIT, item.after
         message.commands.add(op=op)
         return message
 
@@ -98,5 +98,4 @@ class Dispatch:
         return message
 
     def _message(self, phase: data_pb2.Phase) -> commands_pb2.StepCommands:
-        split = TRAIN_SPLIT if phase == data_pb2.PHASE_TRAIN else EVALUATION_SPLIT
-        return commands_pb2.StepCommands(job=self._job, attempt=self._attempt, phase=phase, split=split)
+        return commands_pb2.StepCommands(job=self._job, attempt=self._attempt, phase=phase)

@@ -25,6 +25,8 @@ class Item:
     """Step of the phase, from 1: of training, or of the evaluation where it evaluates."""
     after: int
     """Training step whose weights are used: saved, evaluated, or the result of this step."""
+    split: str = ""
+    """What is evaluated; empty for anything else."""
 
     def __str__(self) -> str:
         match self.kind:
@@ -33,7 +35,7 @@ class Item:
             case ItemKind.SAVE:
                 return f"the checkpoint of step {self.after}"
             case ItemKind.EVALUATE:
-                return f"evaluation step {self.step} after step {self.after}"
+                return f"step {self.step} of the evaluation on {self.split} after step {self.after}"
             case ItemKind.STOP:
                 return "the end"
 
@@ -260,6 +262,7 @@ class CommitEvaluation:
 
     after: int
     """Training step whose weights were evaluated."""
+    split: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,13 +59,15 @@ class Split:
     """One split of a task."""
 
     name: str
-    """train, validation or test."""
+    """train, validation or test; validation_matched and the like where a task has two."""
     num_rows: int
     """Rows, after data.max_train_rows."""
     labelled: bool
     """Whether its rows have labels; all have for a token-level objective."""
     num_steps: int
     """Steps that a forward pass over it takes, by eval.batch_size."""
+    num_malformed: int = 0
+    """Lines of its file that were left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class DataFacts:
     """What there is to know of a job's rows before a step is made of them."""
 
     splits: tuple[Split, ...]
-    """Splits that were found, in the order train, validation, test."""
+    """Splits that were found, in that order."""
     labels: tuple[str, ...]
     """Label names in the order of their ids; empty for a regression task and for a token-level objective."""
     num_labels: int
@@ -92,7 +94,13 @@ class DataFacts:
         """Return the facts that ``message`` carries."""
         return cls(
             splits=tuple(
-                Split(name=split.name, num_rows=split.rows, labelled=split.labelled, num_steps=split.steps)
+                Split(
+                    name=split.name,
+                    num_rows=split.rows,
+                    labelled=split.labelled,
+                    num_steps=split.steps,
+                    num_malformed=split.malformed,
+                )
                 for split in message.splits
             ),
             labels=tuple(message.labels),
@@ -107,7 +115,13 @@ class DataFacts:
         """Return the message that carries these facts."""
         return data_pb2.DataFacts(
             splits=[
-                data_pb2.Split(name=split.name, rows=split.num_rows, labelled=split.labelled, steps=split.num_steps)
+                data_pb2.Split(
+                    name=split.name,
+                    rows=split.num_rows,
+                    labelled=split.labelled,
+                    steps=split.num_steps,
+                    malformed=split.num_malformed,
+                )
                 for split in self.splits
             ],
             labels=self.labels,
@@ -116,6 +130,13 @@ class DataFacts:
             pad_token_id=self.pad_token_id,
             steps_per_epoch=self.steps_per_epoch,
             total_steps=self.total_steps,
+        )
+
+    @property
+    def evaluated_splits(self) -> tuple[Split, ...]:
+        """Splits that an evaluation goes through: those for validation that have labelled rows."""
+        return tuple(
+            split for split in self.splits if split.name.startswith("validation") and split.labelled and split.num_rows
         )
 
     def split(self, name: str) -> Split | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from takt.v1 import data_pb2
 
 from coordinator.data_client import DataClient
-from coordinator.dispatch import EVALUATION_SPLIT, TRAIN_SPLIT, Dispatch
+from coordinator.dispatch import TRAIN_SPLIT, Dispatch
 from coordinator.events import Item, ItemKind
 from coordinator.lookahead import Lookahead
 from coordinator.sequence import Sequence
@@ -78,8 +78,8 @@ class Issuing:
                 return description
             case ItemKind.EVALUATE:
                 if item.step == 1 or self._evaluation is None:
-                    steps = self._sequence.evaluation_steps
-                    self._evaluation = self._lookahead(data_pb2.PHASE_EVALUATE, EVALUATION_SPLIT, steps)
+                    steps = dict(self._sequence.evaluated)[item.split]
+                    self._evaluation = self._lookahead(data_pb2.PHASE_EVALUATE, item.split, steps)
                 return await self._evaluation.take(item.step)
         return None
 

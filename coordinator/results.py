@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import structlog
 from takt.v1 import data_pb2
 
-from coordinator import evaluation
+from coordinator import scoring
 from coordinator.commit import step_record
-from coordinator.dispatch import EVALUATION_SPLIT
-from coordinator.evaluation import Evaluation, Row
+from coordinator.evaluation import Evaluation
 from coordinator.events import SavedShard, StepResult
 from coordinator.files import JobFiles
 from coordinator.journal import Journal
 from coordinator.metrics import RunMetrics
 from coordinator.planning import JobPlan
 from coordinator.records import StepRecord
+from coordinator.scoring import EvaluationError, Row, Scoring
 from coordinator.store import Store
 
 _log = structlog.get_logger()
@@ -42,7 +42,7 @@ class Results:
         spec = self._plan.spec
         evaluates = spec.eval.at_end or spec.eval.every_steps is not None
         if evaluates and not spec.train.objective.is_token_level:
-            self._warming = asyncio.create_task(asyncio.to_thread(evaluation.warm))
+            self._warming = asyncio.create_task(asyncio.to_thread(scoring.warm))
 
     async def commit_step(self, results: Sequence[StepResult], description: data_pb2.StepDescription) -> None:
         """Journal a training step."""
@@ -72,37 +72,46 @@ class Results:
         await self._journal.do(write)
         self._metrics.checkpointed(self._job, seconds=time.monotonic() - self._committed_at)
 
-    def add_rows(self, rows: Sequence[Row]) -> None:
+    def add_rows(self, split: str, rows: Sequence[Row]) -> None:
         """Take outputs of the evaluation that is under way.
 
         Raises:
-            EvaluationError: a row came twice or is not of the split.
+            EvaluationError: a row came twice or is not of the split, or another split is under way.
         """
-        if self._evaluation is None:
-            split = self._plan.data.split(EVALUATION_SPLIT)
-            self._evaluation = Evaluation(num_rows=0 if split is None else split.num_rows)
-        self._evaluation.add(rows)
+        self._evaluation_of(split).add(rows)
 
-    async def commit_evaluation(self, after: int) -> None:
+    async def commit_evaluation(self, after: int, split: str) -> None:
         """Compute and journal the figures of the evaluation that was under way.
 
         Raises:
             EvaluationError: not every row of the split was reported once.
         """
-        self.add_rows(())
-        collected, self._evaluation = self._evaluation, None
-        if collected is None:
-            return
-        task, objective = self._plan.spec.data.task, self._plan.spec.train.objective
-        record = await asyncio.to_thread(
-            collected.record, task=task, objective=objective, step=after, split=EVALUATION_SPLIT
-        )
+        collected, self._evaluation = self._evaluation_of(split), None
+        record = await asyncio.to_thread(collected.record, step=after)
 
         def write(store: Store) -> None:
             store.add_evaluation(self._job, record)
             self._files.append_evaluation(record)
 
         await self._journal.do(write)
+
+    def _evaluation_of(self, split: str) -> Evaluation:
+        if self._evaluation is None:
+            facts = self._plan.data.split(split)
+            self._evaluation = Evaluation(
+                split=split,
+                num_rows=0 if facts is None else facts.num_rows,
+                scoring=Scoring(
+                    task=self._plan.spec.data.task,
+                    objective=self._plan.spec.train.objective,
+                    labels=self._plan.data.labels,
+                ),
+            )
+        elif self._evaluation.split != split:
+            raise EvaluationError(
+                f"rows of {split} were reported while {self._evaluation.split} was not evaluated to its end"
+            )
+        return self._evaluation
 
     def _write_step(self, store: Store, step: StepRecord) -> None:
         store.add_step(self._job, step)

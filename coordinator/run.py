@@ -183,7 +183,7 @@ def _committed(state: RunState, entry: Outstanding) -> Advance:
             shards = tuple(sorted(entry.shards, key=lambda shard: (shard.kind, shard.stage)))
             return state, (CommitCheckpoint(entry.item.after, shards),)
         case _ if state.setting.sequence.ends_evaluation(entry.item):
-            return state, (CommitEvaluation(entry.item.after),)
+            return state, (CommitEvaluation(entry.item.after, entry.item.split),)
     return state, ()
 
 

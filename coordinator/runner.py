@@ -13,8 +13,7 @@ from coordinator.agents import Agents
 from coordinator.assignment import assignment_of
 from coordinator.data_client import DataClient, DataError
 from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of
-from coordinator.dispatch import EVALUATION_SPLIT, Dispatch
-from coordinator.evaluation import EvaluationError
+from coordinator.dispatch import Dispatch
 from coordinator.events import (
     Assign,
     CancelAsked,
@@ -43,6 +42,7 @@ from coordinator.records import JobError, JobState, StateChange, WorkerRecord
 from coordinator.results import Results
 from coordinator.run import advance, begin
 from coordinator.run_state import Life, RunSetting
+from coordinator.scoring import EvaluationError
 from coordinator.sequence import Sequence
 from coordinator.store import Store
 from coordinator.streams import Outbox, Streams
@@ -214,8 +214,8 @@ class Runner:
                 await self._results.commit_step(results, self._issuing_now.take_description(step))
             case CommitCheckpoint(step, shards):
                 await self._results.commit_checkpoint(step, shards)
-            case CommitEvaluation(after):
-                await self._results.commit_evaluation(after)
+            case CommitEvaluation(after, split):
+                await self._results.commit_evaluation(after, split)
             case ChangeState():
                 if command.state is JobState.RUNNING:
                     self._results.start()
@@ -240,7 +240,7 @@ class Runner:
 
     def _take_rows(self, worker: int, message: pb.EvaluationRows) -> None:
         try:
-            self._results.add_rows(rows_of(message))
+            self._results.add_rows(message.split, rows_of(message))
             self.post(Progressed(worker))
         except EvaluationError as error:
             self.post(_fault("coordinator", error))
@@ -261,13 +261,12 @@ class Runner:
 
 
 def _sequence(plan: JobPlan) -> Sequence:
-    split = plan.data.split(EVALUATION_SPLIT)
     return Sequence(
         total_steps=plan.total_steps,
         save_every=plan.spec.checkpoint.every_steps or AUTO_CHECKPOINT_STEPS,
         evaluate_every=plan.spec.eval.every_steps,
         evaluate_at_end=plan.spec.eval.at_end,
-        evaluation_steps=0 if split is None or not split.labelled else split.num_steps,
+        evaluated=tuple((split.name, split.num_steps) for split in plan.data.evaluated_splits),
     )
 
 

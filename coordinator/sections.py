@@ -58,6 +58,8 @@ class DataSection(Section):
     """Whether the last, smaller global batch of an epoch is left out."""
     max_train_rows: Size | None = None
     """Train on this many rows from the start of the file; null: on all."""
+    malformed_lines: choices.MalformedLines = choices.MalformedLines.REFUSE
+    """What is done with lines of a file that do not fit it."""
     record_rows: bool = False
     """Whether steps.jsonl tells the row ids of every microbatch."""
 

@@ -1,5 +1,6 @@
 """Whether a job fits its model and its data."""
 
+import re
 from collections.abc import Iterator
 
 from coordinator.facts import DataFacts, ModelFacts
@@ -7,6 +8,9 @@ from coordinator.partition import even_partition
 from coordinator.problem import Problem
 from coordinator.rules import microbatches_of
 from coordinator.spec import JobSpec
+
+_UNNAMED = re.compile(r"LABEL_\d+")
+"""Labels of a model whose maker named none."""
 
 
 def check_facts(spec: JobSpec, model: ModelFacts, data: DataFacts) -> tuple[Problem, ...]:
@@ -67,12 +71,30 @@ def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterat
             f"{' or '.join(map(str, model.pad_token_ids))}; {fix}",
         )
     is_classification = not spec.train.objective.is_token_level
-    if is_classification and model.labels and len(model.labels) != data.num_labels:
+    if is_classification and model.labels:
+        yield from _head_problems(spec, model, data)
+
+
+def _head_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterator[Problem]:
+    """Yield how the labels of a model's head are not those of the data, whose order follows the model's if they are."""
+    if len(model.labels) != data.num_labels:
         yield Problem(
             "model",
             f"has a head for {len(model.labels)} labels ({', '.join(model.labels)}), "
             f"but task {spec.data.task} needs {data.num_labels} outputs; needs a model with as many or without a head",
         )
+    elif data.labels and not all(_UNNAMED.fullmatch(label) for label in model.labels):
+        plain = [[_plain(label) for label in labels] for labels in (model.labels, data.labels)]
+        if plain[0] != plain[1]:
+            yield Problem(
+                "model",
+                f"has a head for the labels {', '.join(model.labels)}, but those of task {spec.data.task} are "
+                f"{', '.join(data.labels)}; needs a model with the same labels, or without a head",
+            )
+
+
+def _plain(label: str) -> str:
+    return label.casefold().replace("-", "_").replace(" ", "_")
 
 
 def _recompute_problems(spec: JobSpec, model: ModelFacts) -> Iterator[Problem]:
@@ -119,9 +141,9 @@ def _training_problems(spec: JobSpec, data: DataFacts) -> Iterator[Problem]:
 def _evaluation_problems(spec: JobSpec, data: DataFacts) -> Iterator[Problem]:
     if not spec.eval.at_end and spec.eval.every_steps is None:
         return
-    validation = data.split("validation")
-    if validation is None or not validation.labelled or validation.num_rows == 0:
-        lack = "is not there" if validation is None else "has no labelled rows"
+    if not data.evaluated_splits:
+        found = any(split.name.startswith("validation") for split in data.splits)
+        lack = "has no labelled rows" if found else "is not there"
         key = "eval.at_end" if spec.eval.at_end else "eval.every_steps"
         fix = "false" if spec.eval.at_end else "null"
         yield Problem(key, f"asks for an evaluation, but the validation split {lack}; provide it, or set {key}: {fix}")

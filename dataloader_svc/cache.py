@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataloader_svc.corpus import FileStamp
+from dataloader_svc.settings import MalformedLines
 from dataloader_svc.splits import SplitName
 from dataloader_svc.tokens import TokenisedRows
 
@@ -16,6 +17,8 @@ class SplitKey:
     """All that the tokens of a split depend on; jobs that agree in it share one copy."""
 
     task: str
+    labels: tuple[str, ...]
+    malformed_lines: MalformedLines
     split: SplitName
     source: Path | None
     tokenizer: Path | None

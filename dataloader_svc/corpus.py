@@ -9,7 +9,8 @@ from takt.rpc.paths import is_under
 from dataloader_svc import glue
 from dataloader_svc.demo import demo_splits
 from dataloader_svc.errors import RequestError, SpecError
-from dataloader_svc.settings import DataSettings
+from dataloader_svc.labels import labels_of
+from dataloader_svc.settings import DataSettings, MalformedLines
 from dataloader_svc.splits import SplitName, SplitRows
 from dataloader_svc.tokens import DECIDING_FILES
 
@@ -30,7 +31,12 @@ def check_allowed(settings: DataSettings, roots: Iterable[Path]) -> None:
         SpecError: one does not.
     """
     allowed = tuple(roots)
-    for key, path in (("data.source", settings.source), ("data.tokenizer", settings.tokenizer)):
+    paths = {
+        "data.source": settings.source,
+        "data.tokenizer": settings.tokenizer,
+        "model.pretrained": settings.model,
+    }
+    for key, path in paths.items():
         if path is not None and not is_under(path, allowed):
             raise SpecError(f"{key} is {path}, which is under no --allow-root of the data service")
 
@@ -41,10 +47,10 @@ def find_splits(settings: DataSettings) -> dict[SplitName, Path | None]:
     Raises:
         DataFileError: the task's folder or its training file is missing.
     """
-    layout, source = settings.task.layout, settings.source
-    if layout is None or source is None:
-        return dict.fromkeys(SplitName)
-    found = {split: glue.find_file(settings.task, layout, source, split) for split in SplitName}
+    task, source = settings.task, settings.source
+    if task.layout is None or source is None:
+        return dict.fromkeys(task.splits)
+    found = {split: glue.find_file(task, task.layout, source, split) for split in task.splits}
     return {split: path for split, path in found.items() if path is not None}
 
 
@@ -62,7 +68,14 @@ def read_rows(settings: DataSettings, split: SplitName) -> SplitRows:
     if layout is None or path is None:
         rows = demo_splits()[split]
     else:
-        rows = glue.read_file(settings.task, layout, path, split)
+        rows = glue.read_file(
+            path,
+            layout.files[split],
+            label_values=layout.label_values,
+            skip_malformed=settings.malformed_lines is MalformedLines.SKIP,
+        )
+    order = labels_of(settings.task, settings.model)
+    rows = rows.with_ids([order.index(label) for label in settings.task.labels])
     if split is SplitName.TRAIN and settings.max_train_rows is not None:
         return rows.head(settings.max_train_rows)
     return rows

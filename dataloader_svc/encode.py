@@ -5,16 +5,24 @@ from takt.v1 import data_pb2 as pb
 from dataloader_svc.facts import DataFacts
 from dataloader_svc.microbatches import Microbatch, StepShape
 
+_DATA_TYPES = {"<i8": pb.DATA_TYPE_INT64, "<f4": pb.DATA_TYPE_FLOAT32}
+
 
 def encode_facts(facts: DataFacts) -> pb.DataFacts:
-    """Return the message; every label needs one output of the classification head."""
+    """Return the message."""
     return pb.DataFacts(
         splits=[
-            pb.Split(name=split.name, rows=split.num_rows, labelled=split.labelled, steps=split.evaluation_steps)
+            pb.Split(
+                name=split.name,
+                rows=split.num_rows,
+                labelled=split.labelled,
+                steps=split.evaluation_steps,
+                malformed=split.num_malformed,
+            )
             for split in facts.splits
         ],
         labels=facts.labels,
-        num_labels=len(facts.labels),
+        num_labels=facts.num_labels,
         vocabulary_size=facts.vocabulary_size,
         pad_token_id=facts.pad_token_id,
         steps_per_epoch=facts.steps_per_epoch,
@@ -51,7 +59,7 @@ def encode_microbatch(microbatch: Microbatch) -> pb.Microbatch:
         columns=[
             pb.Column(
                 name=column.name,
-                data_type=pb.DATA_TYPE_INT64,
+                data_type=_DATA_TYPES[column.values.dtype.str],
                 shape=column.values.shape,
                 data=column.values.tobytes(),
             )

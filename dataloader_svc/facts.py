@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dataloader_svc.corpus import find_splits, read_rows
 from dataloader_svc.errors import DataFileError, SpecError
+from dataloader_svc.labels import labels_of
 from dataloader_svc.settings import DataSettings, Objective
 from dataloader_svc.splits import SplitName
 from dataloader_svc.tokens import open_tokenizer, require_mask_token
@@ -22,6 +23,8 @@ class SplitFacts:
     """Whether its rows say what is to be predicted; text itself does where tokens are."""
     evaluation_steps: int
     """Forward-only steps that a pass over it takes."""
+    num_malformed: int
+    """Lines of its file that were left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,9 @@ class DataFacts:
 
     splits: tuple[SplitFacts, ...]
     labels: tuple[str, ...]
-    """Empty where tokens are predicted."""
+    """In the order of their ids; empty where tokens or numbers are predicted."""
+    num_labels: int
+    """Outputs that a classification head needs; 1 where a number, 0 where tokens are predicted."""
     vocabulary_size: int
     pad_token_id: int
     steps_per_epoch: int
@@ -48,7 +53,9 @@ def inspect_data(settings: DataSettings) -> DataFacts:
     if settings.objective is Objective.MASKED_LM:
         require_mask_token(tokenizer.mask_token_id, tokenizer=settings.tokenizer)
     splits = tuple(_split_facts(settings, split) for split in find_splits(settings))
-    num_train_rows = next(facts.num_rows for facts in splits if facts.name is SplitName.TRAIN)
+    num_train_rows = next((facts.num_rows for facts in splits if facts.name is SplitName.TRAIN), None)
+    if num_train_rows is None:
+        raise DataFileError(f"task {settings.task.name} has no split to train on")
     if num_train_rows == 0:
         raise DataFileError(f"task {settings.task.name}: the training split has no rows")
     steps_per_epoch = settings.training(num_train_rows).steps_per_epoch
@@ -62,12 +69,19 @@ def inspect_data(settings: DataSettings) -> DataFacts:
         raise SpecError(f"the job would take {total_steps} steps, at most {MAX_STEPS} are possible")
     return DataFacts(
         splits=splits,
-        labels=() if settings.objective.is_token_level else settings.task.labels,
+        labels=() if settings.objective.is_token_level else labels_of(settings.task, settings.model),
+        num_labels=_num_labels(settings),
         vocabulary_size=tokenizer.vocabulary_size,
         pad_token_id=tokenizer.pad_token_id,
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
     )
+
+
+def _num_labels(settings: DataSettings) -> int:
+    if settings.objective.is_token_level:
+        return 0
+    return 1 if settings.task.is_regression else len(settings.task.labels)
 
 
 def _split_facts(settings: DataSettings, split: SplitName) -> SplitFacts:
@@ -77,4 +91,5 @@ def _split_facts(settings: DataSettings, split: SplitName) -> SplitFacts:
         num_rows=len(rows),
         labelled=settings.objective.is_token_level or rows.labels is not None,
         evaluation_steps=settings.evaluation(len(rows)).steps_per_epoch,
+        num_malformed=rows.num_malformed,
     )

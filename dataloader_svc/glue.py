@@ -6,25 +6,41 @@ carriage return before it), because sentences may hold other line separators
 of Unicode.
 """
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dataloader_svc.errors import DataFileError
 from dataloader_svc.splits import SplitName, SplitRows
-from dataloader_svc.tasks import GlueLayout, Task
+from dataloader_svc.tasks import GlueFile, GlueLayout, Task
+
+Label = Callable[[str], int | float]
+"""From what a file writes to the label; raises ValueError, with what is needed, for anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One data line of a file."""
+
+    number: int
+    """From 1, the header included."""
+    fields: list[str]
 
 
 def find_file(task: Task, layout: GlueLayout, source: Path, split: SplitName) -> Path | None:
-    """Return the path of a split's file, None where the task has no such file.
+    """Return the path of a split's file, None where there is no such file.
 
     Raises:
         DataFileError: the task's folder is missing, or the file of the training split is.
     """
-    folder = source / layout.folder
+    file, folder = layout.files[split], source / layout.folder
     if not folder.is_dir():
+        first = next(iter(layout.files.values()))
         raise DataFileError(
-            f"task {task.name}: there is no folder {folder}; data.source must hold {layout.folder}/train.tsv"
+            f"task {task.name}: there is no folder {folder}; data.source must hold {layout.folder}/{first.name}"
         )
-    path = folder / layout.file_name(split)
+    path = folder / file.name
     if path.is_file():
         return path
     if split is SplitName.TRAIN:
@@ -32,20 +48,74 @@ def find_file(task: Task, layout: GlueLayout, source: Path, split: SplitName) ->
     return None
 
 
-def read_file(task: Task, layout: GlueLayout, path: Path, split: SplitName) -> SplitRows:
-    """Return the rows of one file; the test split has no labels in this layout.
+def read_file(path: Path, file: GlueFile, *, label_values: Sequence[str], skip_malformed: bool) -> SplitRows:
+    """Return the rows of one file; labels are ids in the order of ``label_values``, or numbers.
+
+    Args:
+        path: where it is.
+        file: what its columns are.
+        label_values: how the file writes each label; none where they are numbers.
+        skip_malformed: leave out lines that do not fit, and count them.
 
     Raises:
-        DataFileError: the file cannot be read, lacks a column, or has a row that does not fit its header.
+        DataFileError: the file cannot be read or lacks a column, or lines do not fit and are not to be left out.
     """
-    lines = _lines(path)
-    header = lines[0].split("\t")
-    fields = [_fields(path, number, line, width=len(header)) for number, line in enumerate(lines[1:], start=2)]
-    texts = [_column(path, header, fields, name) for name in layout.text_columns]
-    labels = None
-    if split is not SplitName.TEST:
-        labels = _labels(path, layout, _column(path, header, fields, layout.label_column))
-    return SplitRows(first=texts[0], second=texts[1] if task.num_texts == 2 else None, labels=labels)
+    columns, lines = _table(path, file)
+    places = [_place(path, columns, name) for name in file.text_columns]
+    label_place = None if file.label_column is None else _place(path, columns, file.label_column)
+    label = _reader(label_values, file.label_column)
+    texts: list[list[str]] = []
+    labels: list[int | float] = []
+    malformed: list[str] = []
+    for line in lines:
+        try:
+            if len(line.fields) != len(columns):
+                raise ValueError(f"has {len(line.fields)} fields, not {len(columns)}")
+            found = None if label_place is None else label(line.fields[label_place])
+        except ValueError as error:
+            malformed.append(f"line {line.number} {error}")
+            continue
+        texts.append([line.fields[place] for place in places])
+        if found is not None:
+            labels.append(found)
+    if malformed and not skip_malformed:
+        raise DataFileError(_refusal(path, malformed))
+    first, *others = zip(*texts, strict=True) if texts else ((),) * len(places)
+    return SplitRows(
+        first=first,
+        second=others[0] if others else None,
+        labels=None if label_place is None else tuple(labels),
+        num_malformed=len(malformed),
+    )
+
+
+def _reader(values: Sequence[str], column: str | None) -> Label:
+    """Return what reads labels that a file writes as ``values``, or as numbers where there are none."""
+    ids = {value: index for index, value in enumerate(values)}
+
+    def class_id(text: str) -> int:
+        if text not in ids:
+            raise ValueError(f"has {text!r} in column {column!r}, need one of {', '.join(values)}")
+        return ids[text]
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"has {text!r} in column {column!r}, need a number")
+        return value
+
+    return class_id if values else number
+
+
+def _table(path: Path, file: GlueFile) -> tuple[Sequence[str], list[_Line]]:
+    """Return the names of the columns and the lines below them."""
+    lines = [_Line(number, line.split("\t")) for number, line in enumerate(_lines(path), start=1)]
+    if file.columns is not None:
+        return file.columns, lines
+    return lines[0].fields, lines[1:]
 
 
 def _lines(path: Path) -> list[str]:
@@ -56,30 +126,16 @@ def _lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise DataFileError(f"{path} is not UTF-8: byte {error.start} cannot be decoded") from error
     if not text:
-        raise DataFileError(f"{path} is empty; its first line must name the columns")
+        raise DataFileError(f"{path} is empty")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
-def _fields(path: Path, number: int, line: str, *, width: int) -> list[str]:
-    fields = line.split("\t")
-    if len(fields) != width:
-        raise DataFileError(f"{path} line {number} has {len(fields)} fields, its header names {width}")
-    return fields
+def _place(path: Path, columns: Sequence[str], name: str) -> int:
+    if name not in columns:
+        raise DataFileError(f"{path} has no column {name!r}; its header names {', '.join(map(repr, columns))}")
+    return columns.index(name)
 
 
-def _column(path: Path, header: list[str], fields: list[list[str]], name: str) -> tuple[str, ...]:
-    if name not in header:
-        raise DataFileError(f"{path} has no column {name!r}; its header names {', '.join(map(repr, header))}")
-    index = header.index(name)
-    return tuple(row[index] for row in fields)
-
-
-def _labels(path: Path, layout: GlueLayout, values: tuple[str, ...]) -> tuple[int, ...]:
-    ids = {value: index for index, value in enumerate(layout.label_values)}
-    for number, value in enumerate(values, start=2):
-        if value not in ids:
-            raise DataFileError(
-                f"{path} line {number} has {value!r} in column {layout.label_column!r}, "
-                f"need one of {', '.join(layout.label_values)}"
-            )
-    return tuple(ids[value] for value in values)
+def _refusal(path: Path, malformed: Sequence[str]) -> str:
+    more = f", and {len(malformed) - 1} more lines do not fit" if len(malformed) > 1 else ""
+    return f"{path} {malformed[0]}{more}; data.malformed_lines: skip leaves such lines out"

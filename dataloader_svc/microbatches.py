@@ -14,7 +14,7 @@ from dataloader_svc.errors import RequestError
 from dataloader_svc.grid import Grid
 from dataloader_svc.settings import Padding
 from dataloader_svc.sharding import RowNumbers, StepRows
-from dataloader_svc.targets import Integers, Target
+from dataloader_svc.targets import Labels, Target
 from dataloader_svc.tokens import TokenisedRows
 
 
@@ -32,7 +32,7 @@ class Column:
     """One tensor of a microbatch."""
 
     name: ColumnName
-    values: Integers
+    values: Labels
     """Shape (B, L), or (B,) for labels of whole rows; little endian on every machine."""
 
 
@@ -120,7 +120,7 @@ class Batcher:
             return Microbatch(index=index, row_ids=row_ids, columns=())
         lengths_B = self.rows.lengths_of(row_ids)
         grid = Grid.of(self.rows.starts[row_ids], lengths_B, width=self._width(lengths_B))
-        built: dict[ColumnName, Integers | None] = {}
+        built: dict[ColumnName, Labels | None] = {}
         if not {ColumnName.INPUT_IDS, ColumnName.LABELS}.isdisjoint(columns):
             input_ids_BL, labels = self.target.columns(row_ids, grid, pass_name=pass_name)
             built = {ColumnName.INPUT_IDS: input_ids_BL, ColumnName.LABELS: labels}
@@ -148,7 +148,9 @@ class Batcher:
         return max(1, int(lengths_B.max()))  # a tokenizer without special tokens leaves nothing of an empty sentence
 
 
-def _column(name: ColumnName, values: Integers | None) -> Column:
+def _column(name: ColumnName, values: Labels | None) -> Column:
     if values is None:
         raise RequestError(f"column '{name}' was asked for, but the split has no labels")
+    if values.dtype == np.float32:
+        return Column(name=name, values=values.astype("<f4"))
     return Column(name=name, values=values.astype("<i8"))

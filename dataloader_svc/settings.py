@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataloader_svc.errors import SpecError
-from dataloader_svc.sharding import Sharding, microbatches_for_size
+from dataloader_svc.sharding import Grouping, Sharding, in_order, microbatches_for_size
 from dataloader_svc.tasks import Task, find_task
 
 ValueT = TypeVar("ValueT", bool, int, float, str)
@@ -20,6 +20,20 @@ class Padding(enum.StrEnum):
 
     LONGEST = "longest"
     MAX_LENGTH = "max_length"
+
+
+class MalformedLines(enum.StrEnum):
+    """What is done with lines of a file that do not fit it."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+
+
+class Microbatching(enum.StrEnum):
+    """How the rows of a training step fall into microbatches."""
+
+    IN_ORDER = "in_order"
+    LENGTH_BALANCED = "length_balanced"
 
 
 class Objective(enum.StrEnum):
@@ -40,6 +54,9 @@ class DataSettings:
     """What a job's data depend on; two jobs with equal settings get the same microbatches."""
 
     task: Task
+    model: Path | None
+    """Folder of the pretrained model, whose label ids are served; None for a new one."""
+    malformed_lines: MalformedLines
     source: Path | None
     """Folder in the GLUE layout; None for the built-in task."""
     tokenizer: Path | None
@@ -47,6 +64,7 @@ class DataSettings:
     max_length: int
     """Positions that a row is cut to, special tokens included."""
     padding: Padding
+    microbatching: Microbatching
     shuffle: bool
     drop_last: bool
     max_train_rows: int | None
@@ -70,8 +88,8 @@ class DataSettings:
     evaluation_batch_size: int
     """Rows of one evaluation step over all replicas."""
 
-    def training(self, num_rows: int) -> Sharding:
-        """Return how a training split of ``num_rows`` rows falls into steps."""
+    def training(self, num_rows: int, *, grouping: Grouping = in_order) -> Sharding:
+        """Return how a training split of ``num_rows`` rows falls into steps, and each of them by ``grouping``."""
         return Sharding(
             num_rows=num_rows,
             batch_size=self.global_batch_size,
@@ -79,6 +97,7 @@ class DataSettings:
             num_microbatches=self.num_slices * self.num_microbatches,
             seed=self.seed if self.shuffle else None,
             drop_last=self.drop_last,
+            grouping=grouping,
         )
 
     def evaluation(self, num_rows: int) -> Sharding:
@@ -107,8 +126,6 @@ def parse_settings(spec_json: str) -> DataSettings:
     """
     spec = _Spec(spec_json)
     task = find_task(spec.get("data.task", str))
-    if (microbatching := spec.get("data.microbatching", str)) != "in_order":
-        raise SpecError(f"data.microbatching is {microbatching!r}, which is not built; use in_order")
     objective = _choice("train.objective", spec.get("train.objective", str), Objective)
     mlm_probability = spec.get("train.mlm_probability", float)
     if objective is Objective.MASKED_LM and not 0 < mlm_probability <= 1:
@@ -129,10 +146,13 @@ def parse_settings(spec_json: str) -> DataSettings:
         raise SpecError("the spec has neither train.epochs nor train.max_steps; one of them is needed")
     return DataSettings(
         task=task,
+        model=_absolute("model.pretrained", model) if (model := spec.find("model.pretrained", str)) else None,
+        malformed_lines=_choice("data.malformed_lines", spec.get("data.malformed_lines", str), MalformedLines),
         source=None if task.layout is None else _source(task, spec.get("data.source", str)),
         tokenizer=_tokenizer(task, spec.find("data.tokenizer", str)),
         max_length=spec.get("data.max_length", int),
         padding=_choice("data.padding", spec.get("data.padding", str), Padding),
+        microbatching=_choice("data.microbatching", spec.get("data.microbatching", str), Microbatching),
         shuffle=spec.get("data.shuffle", bool),
         drop_last=spec.get("data.drop_last", bool),
         max_train_rows=spec.find("data.max_train_rows", int),

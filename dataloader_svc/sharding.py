@@ -6,6 +6,7 @@ another replica and a test all get the same rows.
 
 import functools
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,6 +15,10 @@ import numpy.typing as npt
 
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 """Data rows, 0-based, in file order; shape (rows,)."""
+
+
+Grouping: TypeAlias = Callable[[RowNumbers, int, int], tuple[tuple[RowNumbers, ...], ...]]
+"""(rows of a global batch, replicas, microbatches of each) -> rows of each microbatch of each replica."""
 
 
 class StepRangeError(ValueError):
@@ -34,6 +39,11 @@ def cut(rows: RowNumbers, parts: int) -> tuple[RowNumbers, ...]:
     """Return ``rows`` as ``parts`` contiguous pieces with the sizes of `split_evenly`; pieces may be empty."""
     ends = np.cumsum(split_evenly(len(rows), parts))
     return tuple(np.split(rows, ends[:-1]))
+
+
+def in_order(rows: RowNumbers, num_replicas: int, num_microbatches: int) -> tuple[tuple[RowNumbers, ...], ...]:
+    """Group rows as they come: sizes differ by at most one, larger first; see `Grouping`."""
+    return tuple(cut(share, num_microbatches) for share in cut(rows, num_replicas))
 
 
 def microbatches_for_size(*, global_batch_size: int, num_replicas: int, num_slices: int, microbatch_size: int) -> int:
@@ -88,6 +98,8 @@ class Sharding:
     """Seed of the row order; None for file order."""
     drop_last: bool
     """Whether a last batch short of rows is left out."""
+    grouping: Grouping = in_order
+    """How the rows of a global batch fall into microbatches."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -108,7 +120,7 @@ class Sharding:
         epoch, index = divmod(step - 1, self.steps_per_epoch)
         first = index * self.batch_size
         rows = self._order(epoch)[first : first + self.batch_size]
-        replicas = tuple(cut(share, self.num_microbatches) for share in cut(rows, self.num_replicas))
+        replicas = self.grouping(rows, self.num_replicas, self.num_microbatches)
         return StepRows(step=step, epoch=epoch, replicas=replicas)
 
     def _order(self, epoch: int) -> RowNumbers:

@@ -1,7 +1,8 @@
 """The splits of a task and their rows as text."""
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 
 class SplitName(enum.StrEnum):
@@ -9,7 +10,11 @@ class SplitName(enum.StrEnum):
 
     TRAIN = "train"
     VALIDATION = "validation"
+    VALIDATION_MATCHED = "validation_matched"
+    VALIDATION_MISMATCHED = "validation_mismatched"
     TEST = "test"
+    TEST_MATCHED = "test_matched"
+    TEST_MISMATCHED = "test_mismatched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,15 +25,24 @@ class SplitRows:
     """The sentence of each row, or the first one of its pair."""
     second: tuple[str, ...] | None
     """The second sentence of each row's pair; None where the task has single sentences."""
-    labels: tuple[int, ...] | None
-    """Label id of each row; None where the split has no labels."""
+    labels: tuple[int, ...] | tuple[float, ...] | None
+    """Label of each row, an id or a number; None where the split has no labels."""
+    num_malformed: int = 0
+    """Lines of the file that were left out, because they do not fit it."""
 
     def __len__(self) -> int:
         return len(self.first)
 
+    def with_ids(self, ids: Sequence[int]) -> "SplitRows":
+        """Return the rows with label ``ids[i]`` for ``i``; numbers that are no ids, for which none are given, stay."""
+        if self.labels is None or not ids:
+            return self
+        return replace(self, labels=tuple(ids[int(label)] for label in self.labels))
+
     def head(self, count: int) -> "SplitRows":
         """Return the first ``count`` rows, or all where there are fewer."""
-        return SplitRows(
+        return replace(
+            self,
             first=self.first[:count],
             second=None if self.second is None else self.second[:count],
             labels=None if self.labels is None else self.labels[:count],

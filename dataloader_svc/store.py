@@ -12,16 +12,19 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from takt.rpc.paths import is_under
 
+from dataloader_svc.balancing import length_balanced
 from dataloader_svc.cache import SplitCache, SplitKey
 from dataloader_svc.corpus import check_allowed, read_rows, stamps
 from dataloader_svc.errors import RequestError, UnknownJobError
 from dataloader_svc.facts import DataFacts, inspect_data
+from dataloader_svc.labels import labels_of
 from dataloader_svc.metrics import DataMetrics
 from dataloader_svc.microbatches import Batcher, ColumnName, Microbatch, StepShape
-from dataloader_svc.settings import DataSettings, parse_settings
-from dataloader_svc.sharding import Sharding, StepRangeError
+from dataloader_svc.settings import DataSettings, Microbatching, parse_settings
+from dataloader_svc.sharding import Grouping, Sharding, StepRangeError, in_order
 from dataloader_svc.splits import SplitName
 from dataloader_svc.targets import target_of
 from dataloader_svc.tokens import TokenisedRows, open_tokenizer
@@ -118,8 +121,8 @@ class Datasets:
             record_rows=settings.record_rows,
         )
         if phase is Phase.TRAIN:
-            num_steps = settings.training_steps(rows.num_rows)
-            return _Steps(sharding=settings.training(rows.num_rows), num_steps=num_steps, batcher=batcher)
+            sharding = settings.training(rows.num_rows, grouping=_grouping(settings, rows))
+            return _Steps(sharding=sharding, num_steps=settings.training_steps(rows.num_rows), batcher=batcher)
         sharding = settings.evaluation(rows.num_rows)
         return _Steps(sharding=sharding, num_steps=sharding.steps_per_epoch, batcher=batcher)
 
@@ -128,6 +131,8 @@ class Datasets:
         check_allowed(settings, self._roots)
         return settings, SplitKey(
             task=settings.task.name,
+            labels=labels_of(settings.task, settings.model),
+            malformed_lines=settings.malformed_lines,
             split=split,
             source=settings.source,
             tokenizer=settings.tokenizer,
@@ -152,6 +157,14 @@ def _load(settings: DataSettings, split: SplitName) -> TokenisedRows:
     tokenizer = open_tokenizer(settings.tokenizer)
     tokenizer.check_length(settings.max_length, num_texts=settings.task.num_texts)
     return tokenizer.tokenise(read_rows(settings, split), max_length=settings.max_length)
+
+
+def _grouping(settings: DataSettings, rows: TokenisedRows) -> Grouping:
+    match settings.microbatching:
+        case Microbatching.IN_ORDER:
+            return in_order
+        case Microbatching.LENGTH_BALANCED:
+            return length_balanced(np.diff(rows.starts))
 
 
 def _split_name(phase: Phase, split: str) -> SplitName:

@@ -16,6 +16,7 @@ from dataloader_svc.sharding import RowNumbers
 from dataloader_svc.tokens import TokenisedRows, require_mask_token
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+Labels: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
 class Target(Protocol):
@@ -24,7 +25,7 @@ class Target(Protocol):
     def num_counted(self, row_ids: RowNumbers) -> int:
         """Return how many labels of these rows the loss counts, without making one."""
 
-    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Integers | None]:
+    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Labels | None]:
         """Return the ids, shape (B, L), and the labels, None where the split has none.
 
         ``pass_name`` tells one pass over the rows from the next.
@@ -41,7 +42,7 @@ class RowLabels:
         """See `Target`."""
         return len(row_ids)
 
-    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Integers | None]:
+    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Labels | None]:
         """See `Target`."""
         labels_N = self.rows.labels_N
         return _input_ids(self.rows, grid), None if labels_N is None else labels_N[row_ids]
@@ -57,7 +58,7 @@ class NextTokens:
         """See `Target`; a row's last token has no next one."""
         return int(np.maximum(self.rows.lengths_of(row_ids) - 1, 0).sum())
 
-    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Integers | None]:
+    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Labels | None]:
         """See `Target`."""
         ids_BL = _input_ids(self.rows, grid)
         labels_BL = np.full_like(ids_BL, IGNORED)
@@ -76,7 +77,7 @@ class HiddenTokens:
         """See `Target`."""
         return int(self.masking.num_chosen(self.rows.num_maskable_N[row_ids]).sum())
 
-    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Integers | None]:
+    def columns(self, row_ids: RowNumbers, grid: Grid, *, pass_name: str) -> tuple[Integers, Labels | None]:
         """See `Target`."""
         maskable_BL = grid.fill(self.rows.special_T, 1) == 0
         return self.masking.hide(_input_ids(self.rows, grid), maskable_BL, row_ids=row_ids, pass_name=pass_name)

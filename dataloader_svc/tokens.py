@@ -44,8 +44,8 @@ class TokenisedRows:
     """Whether the tokenizer put a token in to frame the text; all others are maskable."""
     starts: npt.NDArray[np.int64]
     """Shape (N + 1,)."""
-    labels_N: npt.NDArray[np.int64] | None
-    """None where the split has no labels."""
+    labels_N: npt.NDArray[np.int64] | npt.NDArray[np.float32] | None
+    """Ids, or numbers; None where the split has no labels."""
     pad_token_id: int
     mask_token_id: int | None
     """None where the tokenizer has no mask token."""
@@ -128,7 +128,7 @@ class RowTokenizer:
             token_types_T=np.concatenate(types) if types else np.zeros(0, dtype=np.uint8),
             special_T=np.concatenate(special) if special else np.zeros(0, dtype=np.bool_),
             starts=np.concatenate(([0], np.cumsum(lengths))),
-            labels_N=None if rows.labels is None else np.array(rows.labels, dtype=np.int64),
+            labels_N=None if rows.labels is None else _labels(rows.labels),
             pad_token_id=self.pad_token_id,
             mask_token_id=self.mask_token_id,
             ordinary_ids_V=self._ordinary_ids(),
@@ -152,6 +152,11 @@ class RowTokenizer:
             return
         self._library.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps(self._config, indent=2) + "\n", encoding="utf-8")
+
+
+def _labels(labels: tuple[int, ...] | tuple[float, ...]) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+    are_ids = all(isinstance(label, int) for label in labels)
+    return np.array(labels, dtype=np.int64) if are_ids else np.array(labels, dtype=np.float32)
 
 
 def open_tokenizer(folder: Path | None) -> RowTokenizer:

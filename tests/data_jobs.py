@@ -29,7 +29,9 @@ def spec_json(changes: Mapping[str, Any] | None = None) -> str:
             "drop_last": False,
             "max_train_rows": None,
             "record_rows": False,
+            "malformed_lines": "refuse",
         },
+        "model": {"pretrained": None},
         "parallel": {"pp": 2, "dp": 1, "tp": 1},
         "schedule": {"name": "1f1b", "num_microbatches": 8, "microbatch_size": None},
         "train": {

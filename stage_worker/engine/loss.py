@@ -16,10 +16,14 @@ NOT_COUNTED = -100
 def loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the sum of the cross entropies in fp32; it is divided once, by the global count, as it goes back.
 
+    Of labels that are numbers it is the sum of the squared errors.
+
     Args:
-        logits: shape (B, C), or (B, L, C) of a token-level objective.
+        logits: shape (B, C), or (B, L, C) of a token-level objective; (B, 1) where numbers are predicted.
         labels: shape (B,) or (B, L); positions labelled ``NOT_COUNTED`` do not count.
     """
+    if labels.is_floating_point():
+        return F.mse_loss(logits.float().squeeze(-1), labels, reduction="sum")
     flat = logits.reshape(-1, logits.shape[-1]).float()
     return F.cross_entropy(flat, labels.reshape(-1), ignore_index=NOT_COUNTED, reduction="sum")
 

@@ -45,7 +45,7 @@ def setting(*, total_steps: int = 3, credit: int = 2, evaluation_steps: int = 0,
         save_every=100,
         evaluate_every=None,
         evaluate_at_end=True,
-        evaluation_steps=evaluation_steps,
+        evaluated=(("dev", evaluation_steps),) if evaluation_steps else (),
     )
     return RunSetting(places=places, sequence=sequence, credit=credit, step_timeout_seconds=60, lease_seconds=10)
 
@@ -87,7 +87,7 @@ def short(command: Command) -> str:  # noqa: PLR0911  # one for each kind of com
             return f"commit {step} of {','.join(str(result.worker) for result in results)}"
         case CommitCheckpoint(step, shards):
             return f"manifest {step} of {len(shards)}"
-        case CommitEvaluation(after):
+        case CommitEvaluation(after, _):
             return f"evaluated {after}"
         case ChangeState(state=state):
             return str(state)

@@ -9,6 +9,7 @@ import pytest
 
 from dataloader_svc.cache import SplitCache, SplitKey
 from dataloader_svc.corpus import stamps
+from dataloader_svc.settings import MalformedLines
 from dataloader_svc.splits import SplitName
 from dataloader_svc.tokens import TokenisedRows
 from tests.data_jobs import settings
@@ -17,7 +18,15 @@ from tests.unit.data_rows import split_of
 
 def key(task: str) -> SplitKey:
     return SplitKey(
-        task=task, split=SplitName.TRAIN, source=None, tokenizer=None, max_length=8, max_train_rows=None, stamps=()
+        task=task,
+        labels=("no", "yes"),
+        malformed_lines=MalformedLines.REFUSE,
+        split=SplitName.TRAIN,
+        source=None,
+        tokenizer=None,
+        max_length=8,
+        max_train_rows=None,
+        stamps=(),
     )
 
 

@@ -30,7 +30,7 @@ def test_demo_splits_have_their_rows_and_labels() -> None:
     splits = demo_splits()
 
     assert {split: len(rows) for split, rows in splits.items()} == NUM_ROWS
-    assert [splits[split].labels is None for split in SplitName] == [False, False, True]
+    assert [splits[split].labels is None for split in NUM_ROWS] == [False, False, True]
 
 
 def test_demo_sentences_stand_in_one_split_once() -> None:

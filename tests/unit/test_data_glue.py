@@ -34,17 +34,24 @@ def write(path: Path, content: bytes) -> None:
 @pytest.mark.real_glue
 @pytest.mark.parametrize(
     ("task", "counts"),
-    [("sst2", (67_349, 872, 1_821)), ("mrpc", (3_667, 408, 1_725))],  # as the files' own README counts them
+    [  # as the files' own README counts them
+        ("cola", (8_551, 1_043, 1_063)),
+        ("mrpc", (3_667, 408, 1_725)),
+        ("rte", (2_490, 277, 3_000)),
+        ("sst2", (67_349, 872, 1_821)),
+        ("stsb", (5_749, 1_500, 1_379)),
+    ],
 )
 def test_read_rows_real_files_have_the_counted_rows(task: str, counts: tuple[int, ...]) -> None:
     job = settings({"data.task": task, "data.source": str(real_glue()), "data.tokenizer": str(minilm())})
 
-    found = {split: read_rows(job, split) for split in SplitName}
+    found = {split: read_rows(job, split) for split in job.task.splits}
 
     assert tuple(len(rows) for rows in found.values()) == counts
     assert [rows.labels is not None for rows in found.values()] == [True, True, False]
-    assert all((rows.second is not None) == (task == "mrpc") for rows in found.values())
-    assert set(found[SplitName.TRAIN].labels or ()) == {0, 1}
+    assert all((rows.second is not None) == (task in ("mrpc", "rte", "stsb")) for rows in found.values())
+    labels = set(found[SplitName.TRAIN].labels or ())
+    assert labels == {0, 1} if task != "stsb" else (min(labels), max(labels)) == (0.0, 5.0)
 
 
 @pytest.mark.real_glue
@@ -104,8 +111,8 @@ def test_read_rows_max_train_rows_cuts_the_training_split_only(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"sentence\tlabel\na\t1\nb\n", r"train\.tsv line 3 has 1 fields, its header names 2"),
-        (b"sentence\tlabel\na\t1\t0\n", r"train\.tsv line 2 has 3 fields, its header names 2"),
+        (b"sentence\tlabel\na\t1\nb\n", r"train\.tsv line 3 has 1 fields, not 2; data.malformed_lines: skip"),
+        (b"sentence\tlabel\na\t1\t0\n", r"train\.tsv line 2 has 3 fields, not 2"),
         (b"sentence\tlabel\na\t1\n\nb\t0\n", r"train\.tsv line 3 has 1 fields"),
         (b"sentence\tlabel\na\t1\nb\tpositive\n", r"train\.tsv line 3 has 'positive' in column 'label', need one of"),
         (b"sentence\tlabel\na\t-1\n", r"train\.tsv line 2 has '-1' in column 'label'"),

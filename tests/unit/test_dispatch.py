@@ -136,7 +136,7 @@ def test_assignment_tells_where_every_stage_is_and_which_split_their_backwards()
 
 def test_messages_evaluation_step_only_goes_forward() -> None:
     dispatch = Dispatch(job_plan(), job="j", attempt=1)
-    messages = dict(dispatch.messages(Item(ItemKind.EVALUATE, 1, 3), description(1)))
+    messages = dict(dispatch.messages(Item(ItemKind.EVALUATE, 1, 3, "validation"), description(1)))
     assert text(messages[0]) == "F0 SF0>1 F1 SF1>1"
     assert text(messages[1]) == "RF0>0 RF1>0 F0 F1"
     assert (messages[1].phase, messages[1].split) == (data_pb2.PHASE_EVALUATE, "validation")

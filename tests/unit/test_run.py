@@ -1,5 +1,7 @@
 """The run state machine from its begin to the end of a run that goes well, as scripts."""
 
+from dataclasses import replace
+
 from coordinator.events import (
     ChangeState,
     Connected,
@@ -36,9 +38,12 @@ def test_run_whole_job_commits_in_order_and_ends_with_save_evaluation_stop() -> 
     script.make_ready()
     assert script.feed(step(1, 0)) == []
     assert script.feed(step(1, 1)) == ["issue step 3", "issue the checkpoint of step 3", "commit 1 of 0,1"]
-    assert script.feed(step(2, 1), step(2, 0)) == ["issue evaluation step 1 after step 3", "commit 2 of 0,1"]
+    assert script.feed(step(2, 1), step(2, 0)) == [
+        "issue step 1 of the evaluation on dev after step 3",
+        "commit 2 of 0,1",
+    ]
     assert script.feed(step(3, 0), step(3, 1)) == [
-        "issue evaluation step 2 after step 3",
+        "issue step 2 of the evaluation on dev after step 3",
         "issue the end",
         "commit 3 of 0,1",
     ]
@@ -68,8 +73,38 @@ def test_run_two_replicas_save_is_asked_of_the_first_only() -> None:
     assert script.feed(saved(1, 0), saved(1, 1)) == ["manifest 1 of 2"]
 
 
+def test_sequence_goes_through_all_splits_of_an_evaluation_before_it_goes_on() -> None:
+    sequence = Sequence(
+        total_steps=2, save_every=9, evaluate_every=1, evaluate_at_end=False, evaluated=(("matched", 2), ("other", 1))
+    )
+    told, item = [], sequence.after(None)
+    while item is not None:
+        told.append(f"{item.kind.name.lower()} {item.after} {item.split}{item.step if item.split else ''}".rstrip())
+        item = sequence.after(item)
+    one = "train {0}, {1}evaluate {0} matched1, evaluate {0} matched2, evaluate {0} other1"
+    assert ", ".join(told) == f"{one.format(1, '')}, {one.format(2, 'save 2, ')}, stop 2"
+
+
+def test_run_evaluates_a_split_to_its_end_before_it_begins_the_next() -> None:
+    """Rows tell their split's step only, so two splits are never out at once."""
+    sequence = Sequence(
+        total_steps=1, save_every=9, evaluate_every=None, evaluate_at_end=True, evaluated=(("a", 1), ("b", 1))
+    )
+    script = Script(replace(setting(credit=4), sequence=sequence))
+    script.make_ready()
+    script.feed(step(1, 0), step(1, 1), saved(1, 0), saved(1, 1))
+    assert script.feed(evaluated(1, 0)) == []
+    assert script.feed(evaluated(1, 1)) == [
+        "evaluated 1",
+        "issue step 1 of the evaluation on b after step 1",
+        "issue the end",
+    ]
+
+
 def test_sequence_evaluates_and_saves_where_due() -> None:
-    sequence = Sequence(total_steps=4, save_every=2, evaluate_every=3, evaluate_at_end=True, evaluation_steps=1)
+    sequence = Sequence(
+        total_steps=4, save_every=2, evaluate_every=3, evaluate_at_end=True, evaluated=(("validation", 1),)
+    )
     told, item = [], sequence.after(None)
     while item is not None:
         told.append(f"{item.kind.name.lower()} {item.after}")

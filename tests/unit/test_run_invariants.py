@@ -91,7 +91,9 @@ MOMENTS = st.tuples(st.sampled_from([0.0, 0.1, 1.0, 20.0]), st.integers(0, 39), 
 @given(st.lists(MOMENTS, min_size=25, max_size=60))
 def test_run_any_events_keeps_its_promises(moments: list[tuple[float, int, Event]]) -> None:
     places = tuple(Place(worker=w, dp_rank=0, stages=(w,), agent=f"a{w}", host="h") for w in range(NUM_WORKERS))
-    sequence = Sequence(total_steps=4, save_every=2, evaluate_every=3, evaluate_at_end=True, evaluation_steps=2)
+    sequence = Sequence(
+        total_steps=4, save_every=2, evaluate_every=3, evaluate_at_end=True, evaluated=(("validation", 2),)
+    )
     state, commands = begin(
         RunSetting(places=places, sequence=sequence, credit=CREDIT, step_timeout_seconds=5, lease_seconds=2), 0.0
     )

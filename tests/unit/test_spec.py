@@ -33,6 +33,7 @@ def test_spec_of_required_keys_alone_has_the_defaults_of_the_contract() -> None:
             "shuffle": True,
             "drop_last": False,
             "max_train_rows": None,
+            "malformed_lines": "refuse",
             "record_rows": False,
         },
         "parallel": {"pp": 2, "dp": 1, "tp": 1, "zero_stage": 0, "partition": "even", "layers_per_stage": None},

@@ -56,16 +56,18 @@ class DataFacts(_message.Message):
     def __init__(self, splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ..., labels: _Optional[_Iterable[str]] = ..., num_labels: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pad_token_id: _Optional[int] = ..., steps_per_epoch: _Optional[int] = ..., total_steps: _Optional[int] = ...) -> None: ...
 
 class Split(_message.Message):
-    __slots__ = ("name", "rows", "labelled", "steps")
+    __slots__ = ("name", "rows", "labelled", "steps", "malformed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     LABELLED_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    MALFORMED_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     labelled: bool
     steps: int
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., labelled: bool = ..., steps: _Optional[int] = ...) -> None: ...
+    malformed: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., labelled: bool = ..., steps: _Optional[int] = ..., malformed: _Optional[int] = ...) -> None: ...
 
 class DescribeStepsRequest(_message.Message):
     __slots__ = ("job", "phase", "split", "first", "count")

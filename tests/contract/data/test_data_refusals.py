@@ -15,10 +15,13 @@ from tests.data_jobs import spec_json
 async def test_inspect_data_wrong_task_is_invalid(service: Service) -> None:
     async with service() as stub:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.InspectData(pb.InspectDataRequest(spec_json=spec_json({"data.task": "cola"})), timeout=5)
+            await stub.InspectData(pb.InspectDataRequest(spec_json=spec_json({"data.task": "sst-2"})), timeout=5)
 
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert raised.value.details() == "data.task is 'cola', which is not built; the tasks that are: demo, mrpc, sst2"
+    assert raised.value.details() == (
+        "data.task is 'sst-2', which is no task; the tasks are: "
+        "cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, ax, demo"
+    )
 
 
 async def test_paths_outside_the_allowed_roots_are_refused_by_every_call(
@@ -57,7 +60,7 @@ async def test_paths_outside_the_allowed_roots_are_refused_by_every_call(
         (
             {"phase": pb.PHASE_EVALUATE, "split": "dev"},
             grpc.StatusCode.INVALID_ARGUMENT,
-            "split is 'dev', need one of train, validation, test",
+            "split is 'dev', need one of train, validation, validation_matched",
         ),
         (
             {"phase": pb.PHASE_EVALUATE, "split": "test"},

@@ -1,0 +1,99 @@
+"""Regroups the rows of one global batch by length, so that little of a microbatch is padding. Pure.
+
+n rows, G groups.
+"""
+
+from bisect import bisect_left
+
+import numpy as np
+import numpy.typing as npt
+
+from dataloader_svc.sharding import Grouping, RowNumbers
+
+MOST_UNEVEN = 1.5
+"""How much larger than their mean the largest group may be, by rows x width: a pipeline waits for its slowest part."""
+MOST_PLACES = 128
+"""Places between rows that are tried as ends of groups; of more rows, these many at even distances."""
+
+_Integers = npt.NDArray[np.int64]
+
+
+def length_balanced(lengths_N: _Integers) -> Grouping:
+    """Return what groups the rows of a split of these lengths, in tokens.
+
+    Group k of a batch, the shortest rows first, is microbatch k // R of a replica: forth and back over the R
+    replicas, so that they have about as much to do.
+    """
+
+    def grouping(rows: RowNumbers, num_replicas: int, num_microbatches: int) -> tuple[tuple[RowNumbers, ...], ...]:
+        by_length = rows[np.argsort(lengths_N[rows], kind="stable")]
+        ends = group_ends(lengths_N[by_length], num_replicas * num_microbatches)
+        groups = np.split(by_length, ends[:-1])
+        turns = [groups[first : first + num_replicas] for first in range(0, len(groups), num_replicas)]
+        forth_and_back = [turn if index % 2 == 0 else turn[::-1] for index, turn in enumerate(turns)]
+        return tuple(zip(*forth_and_back, strict=True))
+
+    return grouping
+
+
+def group_ends(lengths_n: _Integers, num_groups: int) -> list[int]:
+    """Return where each of ``num_groups`` groups of neighbours ends; the last ones are empty where rows are few.
+
+    Of the groupings that no other one betters in both the sum of rows x width and the largest group, the one of the
+    least sum whose largest group is at most `MOST_UNEVEN` times the mean; where there is none, the one whose largest
+    group is least.
+
+    >>> group_ends(np.array([3, 3, 3, 9, 9]), 2)
+    [3, 5]
+
+    Args:
+        lengths_n: ascending.
+        num_groups: at least 1.
+    """
+    num_rows = len(lengths_n)
+    num_filled = min(num_rows, num_groups)
+    if num_filled == 0:
+        return [0] * num_groups
+    places = _places(num_rows, num_filled)
+    sizes = _sizes(lengths_n, places)
+
+    def least(limit: int) -> float:
+        return _least_sum(sizes, num_filled, limit=limit)[0]
+
+    # The least sum falls as the limit rises, so what is asked of a limit changes its answer once.
+    limits = range(int(lengths_n[-1]) * num_rows + 1)
+    uneven = bisect_left(limits, True, key=lambda limit: limit > MOST_UNEVEN * least(limit) / num_filled)
+    total = least(uneven - 1)
+    if not np.isfinite(total):
+        total = least(uneven)
+    _, steps = _least_sum(sizes, num_filled, limit=bisect_left(limits, True, key=lambda limit: least(limit) <= total))
+    return [int(places[step]) for step in steps] + [num_rows] * (num_groups - num_filled)
+
+
+def _places(num_rows: int, num_filled: int) -> _Integers:
+    """Return the places between rows where a group may end, 0 and the end among them."""
+    num_places = max(min(num_rows, MOST_PLACES), num_filled)
+    return np.arange(num_places + 1) * num_rows // num_places
+
+
+def _sizes(lengths_n: _Integers, places: _Integers) -> npt.NDArray[np.float64]:
+    """Return rows x width of the group between each two places; infinite where it has no rows."""
+    num_rows = places[None, :] - places[:, None]
+    width = np.concatenate(([0], lengths_n))[places]
+    return np.where(num_rows > 0, num_rows * width[None, :], np.inf)
+
+
+def _least_sum(sizes: npt.NDArray[np.float64], num_groups: int, *, limit: int) -> tuple[float, list[int]]:
+    """Return the least sum of groups of at most ``limit``, infinite where there is none, and the ends of its groups."""
+    within = np.where(sizes <= limit, sizes, np.inf)
+    best = np.full(len(sizes), np.inf)
+    best[0] = 0.0
+    came_from = []
+    for _ in range(num_groups):
+        sums = best[:, None] + within
+        came_from.append(sums.argmin(axis=0))
+        best = sums.min(axis=0)
+    ends = [len(sizes) - 1]
+    for previous in reversed(came_from[1:]):
+        ends.append(int(previous[ends[-1]]))
+    return float(best[-1]), ends[::-1]

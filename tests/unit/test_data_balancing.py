@@ -1,0 +1,112 @@
+"""Rows regrouped by length: the grouping that the rule names, found by trying all, and nothing lost."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataloader_svc.balancing import MOST_PLACES, group_ends, length_balanced
+from dataloader_svc.sharding import Sharding
+
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=10)
+
+
+def groups_of(lengths: list[int], ends: list[int]) -> list[list[int]]:
+    return [lengths[first:end] for first, end in itertools.pairwise([0, *ends])]
+
+
+def sizes_of(lengths: list[int], ends: list[int]) -> list[int]:
+    """Return rows x width of every group that has rows."""
+    return [len(group) * max(group) for group in groups_of(lengths, ends) if group]
+
+
+def expected_size(lengths: list[int], num_groups: int) -> tuple[int, int]:
+    """Return the sum and the largest group that the rule asks for, of all groupings there are."""
+    filled = min(num_groups, len(lengths))
+    found = set()
+    for inner in itertools.combinations(range(1, len(lengths)), filled - 1):
+        sizes = sizes_of(lengths, [*inner, len(lengths)])
+        found.add((sum(sizes), max(sizes)))
+    unbettered = {
+        one for one in found if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in found)
+    }
+    even = [(total, largest) for total, largest in unbettered if largest <= 1.5 * total / filled]
+    return min(even) if even else min(unbettered, key=lambda pair: pair[1])
+
+
+@given(lengths=LENGTHS, num_groups=st.integers(1, 6))
+@settings(max_examples=300, deadline=None)
+def test_groups_are_those_of_the_rule(lengths: list[int], num_groups: int) -> None:
+    lengths.sort()
+    ends = group_ends(np.array(lengths), num_groups)
+    assert len(ends) == num_groups
+    assert ends == sorted(ends)
+    assert ends[-1] == len(lengths)
+    filled = min(num_groups, len(lengths))
+    assert all(groups_of(lengths, ends[:filled])), "no group is empty where there are rows enough"
+    sizes = sizes_of(lengths, ends)
+    assert (sum(sizes), max(sizes)) == expected_size(lengths, num_groups)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "num_groups", "ends"),
+    [
+        ([3, 3, 3, 9, 9], 2, [3, 5]),  # 9 + 18, of 13.5 at a mean at most 20.25
+        ([4, 4, 4, 4], 2, [2, 4]),
+        ([2, 2, 9], 3, [1, 2, 3]),  # 9 is more than 1.5 x 13 / 3, but nothing is evener
+        ([5], 3, [1, 1, 1]),
+        ([], 2, [0, 0]),
+    ],
+)
+def test_groups_of_a_few_rows_are_known(lengths: list[int], num_groups: int, ends: list[int]) -> None:
+    assert group_ends(np.array(lengths, dtype=np.int64), num_groups) == ends
+
+
+def test_groups_of_more_rows_than_places_are_as_many_and_cover_all() -> None:
+    lengths_n = np.sort(np.random.RandomState(3).randint(3, 128, size=5 * MOST_PLACES + 7))
+    ends = group_ends(lengths_n, 16)
+    sizes = sizes_of(lengths_n.tolist(), ends)
+    assert ends[-1] == len(lengths_n)
+    assert max(sizes) <= 1.5 * sum(sizes) / 16
+    assert sum(sizes) < 1.1 * lengths_n.sum(), "in the order of the draw it is 1.9 times"
+
+
+@given(
+    lengths=st.lists(st.integers(1, 128), min_size=1, max_size=70),
+    batch_size=st.integers(1, 40),
+    num_replicas=st.integers(1, 4),
+    num_microbatches=st.integers(1, 9),
+    drop_last=st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_regrouped_steps_have_the_rows_of_the_steps_in_order(
+    lengths: list[int], batch_size: int, num_replicas: int, num_microbatches: int, *, drop_last: bool
+) -> None:
+    """And every replica has as many microbatches as it would have had."""
+    values = {"num_rows": len(lengths), "batch_size": batch_size, "seed": 7, "drop_last": drop_last}
+    plain = Sharding(num_replicas=1, num_microbatches=1, **values)
+    balanced = Sharding(
+        num_replicas=num_replicas,
+        num_microbatches=num_microbatches,
+        grouping=length_balanced(np.array(lengths)),
+        **values,
+    )
+    for step in range(1, 2 * plain.steps_per_epoch + 1):
+        found = balanced.step(step)
+        assert [len(microbatches) for microbatches in found.replicas] == [num_microbatches] * num_replicas
+        rows = [int(row) for microbatches in found.replicas for rows in microbatches for row in rows]
+        assert sorted(rows) == sorted(plain.step(step).replicas[0][0].tolist())
+
+
+def test_replicas_get_about_as_much_of_a_regrouped_step() -> None:
+    lengths_N = np.random.RandomState(5).randint(3, 128, size=64)
+    step = Sharding(
+        **{"num_rows": 64, "batch_size": 64, "seed": 1, "drop_last": False},
+        num_replicas=2,
+        num_microbatches=8,
+        grouping=length_balanced(lengths_N),
+    ).step(1)
+    work = [sum(len(rows) * int(lengths_N[rows].max()) for rows in replica) for replica in step.replicas]
+    assert max(work) < 1.1 * min(work)
