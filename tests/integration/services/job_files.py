@@ -46,8 +46,11 @@ def write_job(path: Path, changes: Mapping[str, Any] | None = None) -> Path:
     return path
 
 
-def save_tiny_bert(folder: Path) -> Path:
-    """Write a random BERT without dropout and a tokenizer that knows 40 words, as transformers writes them."""
+def save_tiny_bert(folder: Path, **changes: Any) -> Path:
+    """Write a random BERT without dropout and a tokenizer that knows 40 words, as transformers writes them.
+
+    ``changes`` gives other values of the config.
+    """
     import torch  # noqa: PLC0415  most tests need neither
     from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: PLC0415
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast  # noqa: PLC0415
@@ -66,8 +69,14 @@ def save_tiny_bert(folder: Path) -> Path:
     ).save_pretrained(folder)
     torch.manual_seed(7)
     values = {name: value for name, value in PLAIN.items() if name != "model_type"}
-    BertForSequenceClassification(BertConfig(**values, vocab_size=len(vocabulary))).save_pretrained(folder)
+    BertForSequenceClassification(BertConfig(**values | changes, vocab_size=len(vocabulary))).save_pretrained(folder)
     return folder
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a file in the GLUE layout."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(map(str, line)) + "\n" for line in (header, *rows)))
 
 
 def write_sst2(source: Path, rows: Sequence[tuple[str, int]], *, split: str = "train") -> Path:
