@@ -84,7 +84,8 @@ def check_supported(model_type: str, objective: Objective) -> None:
 def family_of(model_type: str, objective: Objective) -> Family:
     """Return the family; imports its modelling code, which takes seconds.
 
-    It is in the file of its ``model_type``, with ``_`` for ``-``, under the name of its objective, such as ``bert.MASKED_LM``.
+    It is in the file of its ``model_type``, with ``_`` for ``-``, under the name of its objective, such as
+    ``bert.MASKED_LM``.
 
     Raises:
         UnsupportedModelError: no family describes the model.
