@@ -114,10 +114,10 @@ def _channel_rows(plan: Plan) -> list[tuple[str, str]]:
     used = ChannelModel.ORDERED_PAIR_AND_KIND
     rows = [("channels", f"{used}  (what workers use)")]
     if num_commands(plan) > _MAX_REPORTED_COMMANDS:
-        return [*rows, ("on weaker ones", "not tried, the plan is too large")]
+        return [*rows, ("weaker, unused", "not tried, the plan is too large")]
     verdicts = report(plan.orders, plan.placement)
     weaker = [f"{verdict:<10}{model}" for model, verdict in verdicts.items() if model is not used]
-    return [*rows, *zip(("on weaker ones", *[""] * (len(weaker) - 1)), weaker, strict=True)]
+    return [*rows, *zip(("weaker, unused", *[""] * (len(weaker) - 1)), weaker, strict=True)]
 
 
 def _microbatches(plan: Plan) -> str:

@@ -41,7 +41,8 @@ def make_custom_plan(
             "ask for as many, or give another plan"
         )
     if num_chunks not in (None, placement.num_chunks):
-        text = f"is {num_chunks}, but the plan puts {placement.num_chunks} stages on a worker; use as many"
+        found = placement.num_chunks
+        text = f"is {num_chunks}, but the plan puts {found} stages on a worker; needs {found}"
         raise SizeError("num_chunks", text)
     if num_microbatches not in (None, step_microbatches):
         text = (

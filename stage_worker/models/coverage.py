@@ -8,6 +8,8 @@ from stage_worker.models.skeleton import Skeleton
 from stage_worker.models.weights import WeightsError, WeightsFolder
 
 _MOST_NAMED = 3
+_ELEMENT_TYPES = ("F64", "F32", "F16", "BF16")
+"""What tensors may be stored as. The numbers of quantised ones mean nothing without scales, which no family reads."""
 
 
 def check_coverage(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFolder) -> None:
@@ -19,7 +21,7 @@ def check_coverage(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFo
         weights: of the folder.
 
     Raises:
-        WeightsError: a tensor is missing, has another shape, or differs from one that it is tied to; names it.
+        WeightsError: a tensor is missing, of another shape, quantised, or other than one that it is tied to; names it.
     """
     paths = {name: stored_path(skeleton, weights, name) for name in skeleton.uses.names_in(blocks)}
     missing = [name for name, path in paths.items() if path is None and not skeleton.may_be_new(name)]
@@ -30,6 +32,11 @@ def check_coverage(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFo
             f"it is not a whole {skeleton.family.model_type}"
         )
     for name, path in paths.items():
+        if path is not None and (stored := weights.element_type(path)) not in _ELEMENT_TYPES:
+            raise WeightsError(
+                f"{name} is stored as {stored} in {weights.folder}, need one of {', '.join(_ELEMENT_TYPES)}; "
+                "save the model again without quantisation"
+            )
         needed = tuple(skeleton.model.get_parameter(name).shape)
         if path is not None and (found := weights.shape(path)) != needed:
             raise WeightsError(

@@ -84,11 +84,12 @@ def check_supported(model_type: str, objective: Objective) -> None:
 def family_of(model_type: str, objective: Objective) -> Family:
     """Return the family; imports its modelling code, which takes seconds.
 
-    It is in the file of its ``model_type``, under the name of its objective, such as ``bert.MASKED_LM``.
+    It is in the file of its ``model_type``, with ``_`` for ``-``, under the name of its objective, such as
+    ``bert.MASKED_LM``.
 
     Raises:
         UnsupportedModelError: no family describes the model.
     """
     check_supported(model_type, objective)
-    family: Family = getattr(import_module(f"stage_worker.models.{model_type}"), objective.name)
+    family: Family = getattr(import_module(f"stage_worker.models.{model_type.replace('-', '_')}"), objective.name)
     return family

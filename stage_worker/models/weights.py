@@ -66,6 +66,16 @@ class WeightsFolder:
         with self._reading(stored) as file:
             return tuple(file.get_slice(stored).get_shape())
 
+    def element_type(self, name: str) -> str:
+        """Return what the file calls the type of the elements of the parameter ``name``, such as ``BF16``.
+
+        Raises:
+            WeightsError: it is not there, or its file is damaged.
+        """
+        stored = self._stored_or_raise(name)
+        with self._reading(stored) as file:
+            return str(file.get_slice(stored).get_dtype())
+
     def read(self, name: str) -> torch.Tensor:
         """Return the parameter ``name`` of a model, on the CPU.
 

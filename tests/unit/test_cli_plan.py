@@ -177,7 +177,7 @@ def test_plan_as_a_table_tells_sizes_time_memory_and_channels(capsys: pytest.Cap
         # 16 computes, REDUCE and STEP on each worker; 8 messages both ways over 3 borders, two ends each
         ("commands", f"{4 * 18 + 3 * 2 * 8 * 2}  (of one step and one replica)"),
         ("channels", "one in-order channel per ordered pair and kind  (what workers use)"),
-        ("on weaker ones", "deadlock  blocking calls"),
+        ("weaker, unused", "deadlock  blocking calls"),
         ("", "ok        a send posted with the next receive"),
         ("", "deadlock  one in-order channel per pair"),
         ("", "ok        one in-order channel per pair and kind"),
@@ -191,7 +191,7 @@ def test_plan_of_very_many_columns_is_told_and_not_drawn(capsys: pytest.CaptureF
     rows = {line[:19].strip(): line[19:] for line in capsys.readouterr().out.splitlines()}
     # (M + P - 1)(F + B)
     assert rows["picture"].startswith("left out: 1002 columns, at most 1000 are drawn; ")
-    assert rows["on weaker ones"] == "not tried, the plan is too large"
+    assert rows["weaker, unused"] == "not tried, the plan is too large"
     assert rows["peak in flight"].startswith("33, 32, 31, ")
     assert rows["peak in flight"].endswith("..., 1  (in full stages)")
     assert not any(name.startswith(("stage", "worker 0")) for name in rows)

@@ -8,9 +8,10 @@ from stage_worker.engine.commands import Command, Op, Phase, Shape
 from stage_worker.engine.failure import CommandFailed, CommandOrderError
 from stage_worker.engine.ledger import Activity, Ledger
 from stage_worker.engine.result import StepResult
-from stage_worker.engine.transport import Message
+from stage_worker.engine.transport import Message, TransferKind
 from tests.unit.engine_harness import Harness, Rows, command, setting
 from tests.unit.fake_transport import FakeTransport, LinkedTransport
+from tests.unit.joined_workers import run_joined, tiny_case
 from tests.unit.tiny_bert import load_tiny
 
 OPS = {"F": Op.FORWARD, "B": Op.BACKWARD, "I": Op.INPUT_GRADIENT, "W": Op.WEIGHT_GRADIENT}
@@ -131,6 +132,20 @@ def test_v_of_two_workers_with_late_weight_gradients_gives_the_same_gradients() 
                 held += {"F": 1, "B": -1, "I": 0, "W": -1}[word[1]]
                 peak = max(peak, held)
         assert result.peak_in_flight == peak == 5
+
+
+def test_each_microbatch_crosses_a_boundary_once_upwards_and_its_gradient_once_downwards() -> None:
+    """H42: rows are padded, yet neither masks nor anything else travels beside the hidden state."""
+    case = tiny_case(pp=3, num_microbatches=4, model={"num_hidden_layers": 3}, lengths=((5, 3, 7, 4, 6, 2, 3, 5),))
+    sent = [message for outcome in run_joined(case) for message, _, _ in outcome.transport.sent]
+    expected = [
+        (kind, boundary, microbatch)
+        for kind in (TransferKind.ACTIVATION, TransferKind.GRADIENT)
+        for boundary in range(2)
+        for microbatch in range(4)
+    ]
+    assert sorted((message.kind, message.boundary, message.microbatch) for message in sent) == sorted(expected)
+    assert {message.dtype for message in sent} == {torch.float32}
 
 
 def test_neighbours_on_one_worker_move_nothing() -> None:

@@ -6,7 +6,8 @@ from torch import nn
 
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
 from stage_worker.engine.optimizer import Optimizer, OptimizerName, OptimizerSettings, decayed_names
-from tests.unit.tiny_bert import load_tiny
+from stage_worker.models.families import SUPPORTED
+from tests.unit.tiny_models import load_tiny
 
 
 def settings(name: OptimizerName = OptimizerName.ADAMW, **changes: float) -> OptimizerSettings:
@@ -30,6 +31,13 @@ def test_weight_decay_without_gradient_shrinks_matrices_and_nothing_else(pp: int
             assert parameter.unique().tolist() == pytest.approx([2.0 if stays else 2.0 * 0.99], rel=1e-7), name
             checked += 1
     assert checked == 73
+
+
+@pytest.mark.parametrize("model_type", SUPPORTED)
+def test_decayed_names_of_every_family_are_its_matrices(model_type: str) -> None:
+    """In these models biases and the weights of norms, and they alone, have one dimension."""
+    model = load_tiny(model_type).model
+    assert decayed_names(model) == {name for name, p in model.named_parameters() if p.dim() > 1}
 
 
 @pytest.mark.parametrize("name", list(OptimizerName))

@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from benchmarks.local_case import LocalCase, batch_of
 from benchmarks.local_run import load_part
+from benchmarks.recompute import SETTINGS, Case, Sizes
 from stage_worker.comm_place import Place
 from stage_worker.engine.commands import Op, Phase, Shape
 from stage_worker.engine.recompute import Recompute
@@ -171,6 +172,20 @@ def test_what_waits_for_the_weight_gradients_is_the_same_after_a_recomputed_forw
     ]
     (_, kept, _), (_, again, _) = (live_bytes(one, "F0 I0 W0") for one in stages)
     assert again == kept > 0
+
+
+@pytest.mark.parametrize("setting", ["none", "half", "full"])
+def test_eight_layers_and_microbatches_under_gpipe_keep_a_third_for_at_most_one_more_forward(setting: str) -> None:
+    """The benchmark of recomputation, small; its times are too noisy for a test, so layers are counted."""
+    sizes = Sizes(layers=8, hidden_size=64, rows=2, width=32, microbatches=8)
+    case, plain = Case(sizes, SETTINGS[setting]), Case(sizes, SETTINGS["none"])
+    calls = []
+    for layer in case.model.model.bert.encoder.layer:
+        layer.register_forward_pre_hook(lambda module, arguments: calls.append(module))
+    kept = case.kept_bytes()
+    again = {"none": 0, "half": 4, "full": 8}[setting]
+    assert len(calls) == 8 * (8 + again)
+    assert kept <= plain.kept_bytes() * {"none": 1.0, "half": 0.6, "full": 1 / 3}[setting]
 
 
 FROZEN = 2

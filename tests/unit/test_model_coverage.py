@@ -118,6 +118,22 @@ def test_folder_with_a_head_of_another_size_than_its_config_says_is_refused(tmp_
     assert message.endswith("needs (3, 16)")
 
 
+@pytest.mark.parametrize(("element_type", "name"), [(torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3")])
+def test_folder_with_a_quantised_tensor_is_refused_with_its_element_type(
+    element_type: torch.dtype, name: str, *, tmp_path: Path
+) -> None:
+    weight = "bert.encoder.layer.2.attention.self.query.weight"
+    change(save(tmp_path, "bert"), lambda tensors: tensors.update({weight: (tensors[weight] * 100).to(element_type)}))
+    assert f"{weight} is stored as {name} in {tmp_path}, need one of F64, F32, F16, BF16" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("element_type", [torch.float64, torch.float16, torch.bfloat16])
+def test_folder_of_another_floating_type_than_fp32_is_whole(element_type: torch.dtype, tmp_path: Path) -> None:
+    save(tmp_path, "bert")
+    change(tmp_path, lambda tensors: tensors.update({name: each.to(element_type) for name, each in tensors.items()}))
+    model_facts({"pretrained": str(tmp_path)})
+
+
 @pytest.mark.parametrize(
     ("model_type", "objective", "tied", "own"),
     [

@@ -38,6 +38,25 @@ def test_evaluation_of_ten_rows_gives_ten_outputs_in_order(pp: int, *, tiny: str
     assert all(not result.steps(worker, "EVALUATE")[0]["rows"] for worker in range(pp - 1))
 
 
+@pytest.mark.parametrize("pp", [2, 4])
+def test_evaluation_of_another_width_than_the_step_before_gives_the_logits_of_one_process(
+    pp: int, *, tiny: str, run: Run
+) -> None:
+    """H37: narrower and wider, from step to step and within one, training in between; its rate is 0."""
+    widths = ((8,) * 4, (16,) * 4, (8,) * 4, (5,) * 4, (8, 16, 8, 5))
+    steps = [LocalStep(lengths, evaluates=evaluates) for lengths in widths for evaluates in (False, True)]
+    case = LocalCase(model=TINY, folder=tiny, pp=pp, num_microbatches=4, steps=(*steps, *steps), learning_rate=0.0)
+    evaluations = run(case).steps(pp - 1, "EVALUATE")
+    assert len(evaluations) == 2 * len(widths)
+    model = BertForSequenceClassification.from_pretrained(tiny).eval()
+    for lengths, evaluation in zip(widths * 2, evaluations, strict=True):
+        for row, told in enumerate(evaluation["rows"]):
+            batch = batch_of(case, lengths, [row], phase=Phase.EVALUATE, step=evaluation["step"])
+            with torch.no_grad():
+                (logits,) = model(input_ids=batch.input_ids_BL, token_type_ids=batch.token_type_ids_BL).logits
+            torch.testing.assert_close(torch.tensor(told["outputs"]), logits, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b"])
 @pytest.mark.parametrize("pp", [1, 2, 4])
 def test_evaluation_between_steps_changes_nothing(pp: int, schedule: str, *, run: Run) -> None:

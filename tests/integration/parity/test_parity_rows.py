@@ -22,6 +22,8 @@ def assert_trains_like_one_process(case: LocalCase, run: Run, train: Train) -> N
             replica = range(dp_rank * case.pp, (dp_rank + 1) * case.pp)
             gradients = result.merged(f"gradient/{index + 1}", workers=replica)
             assert_close(gradients, expected.gradients[index], limit=1e-6)
+        (norm,) = {result.steps(worker)[index]["grad_norm"] for worker in range(case.num_workers)}
+        assert norm == pytest.approx(expected.norms[index], rel=1e-5)
     sums = [result.steps(dp_rank * case.pp + case.pp - 1) for dp_rank in range(case.dp)]
     for index, step in enumerate(case.steps):
         loss = sum(sum(steps[index]["loss_sums"]) for steps in sums) / len(step.lengths)

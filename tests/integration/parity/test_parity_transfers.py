@@ -8,7 +8,7 @@ import torch
 from benchmarks.local_case import LocalCase, LocalStep, batch_of
 from stage_worker.engine.commands import Phase
 from tests.integration.parity.conftest import Run
-from tests.integration.parity.layouts import Layout
+from tests.integration.parity.layouts import FULL, Layout
 from tests.integration.parity.models import TINY
 from tests.integration.parity.reference import assert_same_bits
 from tests.integration.parity.threaded import VIEWS, Wide, run_wide
@@ -28,7 +28,10 @@ def test_small_activations_pass_for_every_number_of_microbatches(schedule: str, 
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-@pytest.mark.parametrize(("pp", "num_microbatches"), [(2, 1), (2, 8), (3, 5), (4, 8)])
+@pytest.mark.parametrize(
+    ("pp", "num_microbatches"),
+    [(pp, m) for pp in (2, 3, 4) for m in range(1, 9)] if FULL else [(2, 1), (2, 8), (3, 5), (4, 8)],
+)
 def test_activations_of_16_mib_pass(schedule: str, pp: int, num_microbatches: int) -> None:
     lengths = tuple(256 for _ in range(num_microbatches))
     case = LocalCase(model={}, schedule=schedule, pp=pp, num_microbatches=num_microbatches, steps=(LocalStep(lengths),))
