@@ -7,6 +7,7 @@ from coordinator.cli.exits import ExitCode
 from coordinator.cli.options import JobFile, Output, OutputFormat, Settings
 from coordinator.cli.plan_view import plan_title
 from coordinator.cli.preflight import check_job
+from coordinator.facts import Split
 from coordinator.partition import StageSlice
 from coordinator.planning import JobPlan
 from coordinator.problem import Problem, SpecError
@@ -58,6 +59,7 @@ def _record(plan: JobPlan) -> dict[str, Any]:
         "steps_per_epoch": plan.data.steps_per_epoch,
         "total_steps": plan.total_steps,
         "rows": {split.name: split.num_rows for split in plan.data.splits},
+        "malformed_lines": {split.name: split.num_malformed for split in plan.data.splits},
         "labels": list(plan.data.labels),
         "bubble_fraction": plan.prediction.bubble_fraction,
     }
@@ -68,7 +70,7 @@ def _lines(plan: JobPlan) -> list[str]:
     layers = "; ".join(f"stage {piece.stage}: {_layers(piece)}" for piece in plan.partition)
     rows = [
         ("job", f"{spec.name} can run"),
-        ("data", f"{spec.data.task}: {', '.join(f'{split.num_rows} {split.name}' for split in plan.data.splits)} rows"),
+        ("data", f"{spec.data.task}: {', '.join(map(_rows, plan.data.splits))} rows"),
         ("model", f"{plan.model.model_type}, {plan.model.num_layers} layers, {_head(plan)}"),
         ("layers", layers),
         ("workers", f"{plan.topology.num_workers} (pp {spec.parallel.pp} x dp {spec.parallel.dp})"),
@@ -77,6 +79,11 @@ def _lines(plan: JobPlan) -> list[str]:
         ("bubble", f"{plan.prediction.bubble_fraction:.1%} of a step at best"),
     ]
     return [f"{name:<10}{text}" for name, text in rows]
+
+
+def _rows(split: Split) -> str:
+    left_out = f" ({split.num_malformed} lines left out)" if split.num_malformed else ""
+    return f"{split.num_rows} {split.name}{left_out}"
 
 
 def _head(plan: JobPlan) -> str:
