@@ -92,10 +92,8 @@ def _model_folder(spec: JobSpec) -> str | None:
 
 
 def _source_folder(spec: JobSpec) -> str | None:
-    if spec.data.task is Task.DEMO:
+    if spec.data.task is Task.DEMO or spec.data.source == "hub":
         return None
-    if spec.data.source == "hub":
-        return "is hub, but downloads are not built in this version; give a folder that holds SST-2/, MRPC/, ..."
     return _folder(spec.data.source)
 
 

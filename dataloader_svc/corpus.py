@@ -6,7 +6,7 @@ from pathlib import Path
 
 from takt.rpc.paths import is_under
 
-from dataloader_svc import glue
+from dataloader_svc import glue, hub
 from dataloader_svc.demo import demo_splits
 from dataloader_svc.errors import RequestError, SpecError
 from dataloader_svc.labels import labels_of
@@ -41,17 +41,19 @@ def check_allowed(settings: DataSettings, roots: Iterable[Path]) -> None:
             raise SpecError(f"{key} is {path}, which is under no --allow-root of the data service")
 
 
-def find_splits(settings: DataSettings) -> dict[SplitName, Path | None]:
-    """Return the splits that the task has and the file of each, None for generated ones.
+def find_splits(settings: DataSettings) -> dict[SplitName, tuple[Path, ...]]:
+    """Return the splits that the task has and the files of each, none for generated ones.
 
     Raises:
-        DataFileError: the task's folder or its training file is missing.
+        DataFileError: the task's folder or its training file is missing, or the Hub's data cannot be had.
     """
     task, source = settings.task, settings.source
+    if settings.repository is not None:
+        return hub.find_files(task, settings.repository)
     if task.layout is None or source is None:
-        return dict.fromkeys(task.splits)
+        return dict.fromkeys(task.splits, ())
     found = {split: glue.find_file(task, task.layout, source, split) for split in task.splits}
-    return {split: path for split, path in found.items() if path is not None}
+    return {split: (path,) for split, path in found.items() if path is not None}
 
 
 def read_rows(settings: DataSettings, split: SplitName) -> SplitRows:
@@ -64,15 +66,18 @@ def read_rows(settings: DataSettings, split: SplitName) -> SplitRows:
     splits = find_splits(settings)
     if split not in splits:
         raise RequestError(f"task {settings.task.name} has no split {split}; it has {', '.join(splits)}")
-    layout, path = settings.task.layout, splits[split]
-    if layout is None or path is None:
+    layout, files = settings.task.layout, splits[split]
+    skip_malformed = settings.malformed_lines is MalformedLines.SKIP
+    if layout is None:
         rows = demo_splits()[split]
+    elif settings.repository is not None:
+        rows = hub.read_files(
+            files, settings.task, split, repository=settings.repository, skip_malformed=skip_malformed
+        )
     else:
+        (path,) = files
         rows = glue.read_file(
-            path,
-            layout.files[split],
-            label_values=layout.label_values,
-            skip_malformed=settings.malformed_lines is MalformedLines.SKIP,
+            path, layout.files[split], label_values=layout.label_values, skip_malformed=skip_malformed
         )
     order = labels_of(settings.task, settings.model)
     rows = rows.with_ids([order.index(label) for label in settings.task.labels])
@@ -83,10 +88,10 @@ def read_rows(settings: DataSettings, split: SplitName) -> SplitRows:
 
 def stamps(settings: DataSettings, split: SplitName) -> tuple[FileStamp, ...]:
     """Return the stamps of the files that a split's tokens come from; a missing file has none."""
-    paths = [find_splits(settings).get(split)]
+    paths = list(find_splits(settings).get(split, ()))
     if settings.tokenizer is not None:
         paths += [settings.tokenizer / name for name in DECIDING_FILES]
-    return tuple(_stamp(path) for path in paths if path is not None and path.is_file())
+    return tuple(_stamp(path) for path in paths if path.is_file())
 
 
 def _stamp(path: Path) -> FileStamp:

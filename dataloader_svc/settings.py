@@ -14,6 +14,9 @@ ValueT = TypeVar("ValueT", bool, int, float, str)
 
 ChoiceT = TypeVar("ChoiceT", bound=enum.StrEnum)
 
+HUB_REPOSITORY = "nyu-mll/glue"
+"""What ``data.source: hub`` means."""
+
 
 class Padding(enum.StrEnum):
     """What the rows of a microbatch are padded to."""
@@ -58,7 +61,9 @@ class DataSettings:
     """Folder of the pretrained model, whose label ids are served; None for a new one."""
     malformed_lines: MalformedLines
     source: Path | None
-    """Folder in the GLUE layout; None for the built-in task."""
+    """Folder in the GLUE layout; None for the built-in task and for one from the Hub."""
+    repository: str | None
+    """The data set's id on the Hub; None for the built-in task and for one from a folder."""
     tokenizer: Path | None
     """Folder of the tokenizer; None for the built-in one."""
     max_length: int
@@ -141,6 +146,7 @@ def parse_settings(spec_json: str) -> DataSettings:
             num_slices=num_slices,
             microbatch_size=spec.get("schedule.microbatch_size", int),
         )
+    source = None if task.layout is None else _source(spec.get("data.source", str))
     epochs, max_steps = spec.find("train.epochs", int), spec.find("train.max_steps", int)
     if epochs is None and max_steps is None:
         raise SpecError("the spec has neither train.epochs nor train.max_steps; one of them is needed")
@@ -148,7 +154,8 @@ def parse_settings(spec_json: str) -> DataSettings:
         task=task,
         model=_absolute("model.pretrained", model) if (model := spec.find("model.pretrained", str)) else None,
         malformed_lines=_choice("data.malformed_lines", spec.get("data.malformed_lines", str), MalformedLines),
-        source=None if task.layout is None else _source(task, spec.get("data.source", str)),
+        source=source,
+        repository=HUB_REPOSITORY if task.layout is not None and source is None else None,
         tokenizer=_tokenizer(task, spec.find("data.tokenizer", str)),
         max_length=spec.get("data.max_length", int),
         padding=_choice("data.padding", spec.get("data.padding", str), Padding),
@@ -204,13 +211,8 @@ class _Spec:
         return value
 
 
-def _source(task: Task, source: str) -> Path:
-    if source == "hub":
-        raise SpecError(
-            f"task {task.name}: data.source is 'hub', and downloading is not built; "
-            "give a folder in the official GLUE layout"
-        )
-    return _absolute("data.source", source)
+def _source(source: str) -> Path | None:
+    return None if source == "hub" else _absolute("data.source", source)
 
 
 def _tokenizer(task: Task, tokenizer: str | None) -> Path | None:

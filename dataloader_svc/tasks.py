@@ -48,6 +48,8 @@ class Task:
     """Label names in the order of their ids; empty where a number is predicted."""
     layout: GlueLayout | None
     """Where its files lie; None for the built-in task, which is generated."""
+    hub_texts: tuple[str, ...] = ()
+    """Columns of the sentence, or of the two sentences of a pair, in the data set on the Hub."""
 
     @property
     def is_regression(self) -> bool:
@@ -81,10 +83,12 @@ def _task(
     labels: tuple[str, ...],
     *,
     label_values: tuple[str, ...] | None = None,
+    hub_texts: tuple[str, ...] | None = None,
 ) -> Task:
-    """Return a task whose files write labels as ``label_values``, or as ids."""
+    """Return a task whose files write labels as ``label_values``, or as ids; columns are the Hub's where not given."""
     values = tuple(map(str, range(len(labels)))) if label_values is None else label_values
-    return Task(name=name, labels=labels, layout=GlueLayout(folder=folder, files=files, label_values=values))
+    layout = GlueLayout(folder=folder, files=files, label_values=values)
+    return Task(name=name, labels=labels, layout=layout, hub_texts=hub_texts or files[next(iter(files))].text_columns)
 
 
 def _cola_file(name: str) -> GlueFile:
@@ -109,7 +113,13 @@ COLA = _task(
     ("unacceptable", "acceptable"),
 )
 SST2 = _task("sst2", "SST-2", _with_header(("sentence",), "label"), ("negative", "positive"))
-MRPC = _task("mrpc", "MRPC", _with_header(("#1 String", "#2 String"), "Quality"), ("not_equivalent", "equivalent"))
+MRPC = _task(
+    "mrpc",
+    "MRPC",
+    _with_header(("#1 String", "#2 String"), "Quality"),
+    ("not_equivalent", "equivalent"),
+    hub_texts=_PAIR,
+)
 QQP = _task("qqp", "QQP", _with_header(("question1", "question2"), "is_duplicate"), ("not_duplicate", "duplicate"))
 STSB = _task("stsb", "STS-B", _with_header(_PAIR, "score"), ())
 MNLI = _task(
@@ -126,6 +136,7 @@ MNLI = _task(
     },
     _INFERENCE,
     label_values=_INFERENCE,
+    hub_texts=("premise", "hypothesis"),
 )
 QNLI = _task(
     "qnli",
@@ -142,6 +153,7 @@ AX = _task(
     {_TEST: GlueFile(name="diagnostic.tsv", text_columns=_PAIR, label_column=None)},
     _INFERENCE,
     label_values=_INFERENCE,
+    hub_texts=("premise", "hypothesis"),
 )
 TASKS: Mapping[str, Task] = MappingProxyType(
     {task.name: task for task in (COLA, SST2, MRPC, QQP, STSB, MNLI, QNLI, RTE, WNLI, AX, DEMO)}

@@ -63,7 +63,6 @@ def test_training_steps_are_max_steps_or_epochs_times_theirs(changes: dict[str, 
     [
         ({"data.task": "sst-2"}, "data.task is 'sst-2', which is no task; the tasks are: cola, sst2, mrpc, qqp, stsb"),
         ({"data.task": None}, "the job spec has no value for data.task"),
-        ({"data.task": "sst2"}, "task sst2: data.source is 'hub', and downloading is not built"),
         ({"data.task": "sst2", "data.source": "rows"}, "data.source is 'rows', need the absolute path"),
         ({"data.task": "sst2", "data.source": "/rows"}, "task sst2 needs data.tokenizer"),
         ({"data.tokenizer": "bert-base-uncased"}, "data.tokenizer is 'bert-base-uncased', need the absolute path"),
@@ -96,6 +95,14 @@ def test_training_steps_are_max_steps_or_epochs_times_theirs(changes: dict[str, 
 def test_parse_settings_wrong_value_is_refused_by_key(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         settings(changes)
+
+
+def test_parse_settings_source_hub_is_a_repository_and_no_folder() -> None:
+    job = settings({"data.task": "sst2", "data.source": "hub", "data.tokenizer": "/model"})
+
+    assert (job.source, job.repository) == (None, "nyu-mll/glue")
+    assert settings({"data.task": "sst2", "data.source": "/rows", "data.tokenizer": "/model"}).repository is None
+    assert settings({"data.source": "hub"}).repository is None  # demo is generated
 
 
 def test_parse_settings_objective_is_read_with_its_share() -> None:

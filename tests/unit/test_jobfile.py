@@ -233,11 +233,14 @@ def test_path_through_a_link_is_the_folder_that_it_leads_to(tmp_path: Path) -> N
 
 def test_hub_id_stays_what_it_is_and_is_refused(tmp_path: Path) -> None:
     path = sst2(tmp_path, pretrained="org/model", source="hub")
-    (tmp_path / "hub").mkdir()
     assert [problem.partition(", ")[0] for problem in problems_of(path)] == [
-        f"{path}:2: model.pretrained: is 'org/model'",
-        f"{path}:3: data.source: is hub",
+        f"{path}:2: model.pretrained: is 'org/model'"
     ]
+
+
+def test_source_hub_is_no_folder_even_beside_one_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    assert load_job(sst2(tmp_path, pretrained="/bert", source="hub")).data.source == "hub"
 
 
 @pytest.mark.parametrize("name", ["empty: ''", 'zero: "a\\0b"', f"long: {'x' * 300}"])

@@ -211,11 +211,6 @@ def test_spec_that_asks_for_what_is_built_is_taken(accepted: dict[str, object]) 
             "is '/a\\x00b', which has a control character; needs the path of a folder",
         ),
         (
-            {"data": {"task": "sst2", "tokenizer": "/t"}},
-            "data.source",
-            "is hub, but downloads are not built in this version; give a folder that holds SST-2/, MRPC/, ...",
-        ),
-        (
             {"data": {"task": "sst2", "source": "glue", "tokenizer": "/t"}},
             "data.source",
             "is 'glue', which is no folder, and Hub ids are not built in this version; give the path of a folder",
