@@ -1,5 +1,6 @@
 """Tasks from the Hub: columns, labels by name, what the cache holds, and no connection where none is due."""
 
+import csv
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from dataloader_svc.facts import inspect_data
 from dataloader_svc.settings import DataSettings
 from dataloader_svc.splits import SplitName
 from dataloader_svc.tasks import TASKS
-from tests.data_jobs import minilm, settings
+from tests.data_jobs import minilm, real_glue, settings
 from tests.hub_folders import Columns, prepare, sst2_columns, sst2_features, write_hub, write_sst2_hub
 
 TRAIN, VALIDATION, TEST = SplitName.TRAIN, SplitName.VALIDATION, SplitName.TEST
@@ -105,6 +106,27 @@ def test_read_rows_each_task_has_its_texts_and_labels(cache: Path, task: str) ->
         assert rows.labels == (None if "test" in split else tuple(labels))
         assert rows.num_malformed == 0
     assert TASKS[task].labels == tuple(names)  # so that an id of the Hub is an id here
+
+
+@pytest.mark.real_glue
+def test_read_rows_of_mrpc_are_those_of_its_files(cache: Path) -> None:
+    from_files = settings({"data.task": "mrpc", "data.source": str(real_glue()), "data.tokenizer": str(minilm())})
+    columns = {}
+    for split, name in {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}.items():
+        with (real_glue() / "MRPC" / name).open(encoding="utf-8-sig", newline="\n") as file:
+            lines = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        columns[split] = {
+            "sentence1": [line["#1 String"] for line in lines],
+            "sentence2": [line["#2 String"] for line in lines],
+            "label": [-1 if split == "test" else int(line["Quality"]) for line in lines],
+            "idx": list(range(len(lines))),
+        }
+    label = ClassLabel(names=["not_equivalent", "equivalent"])
+    texts = {"sentence1": Value("string"), "sentence2": Value("string")}
+    put(cache, columns, Features({**texts, "label": label, "idx": Value("int32")}), task="mrpc")
+
+    for split in (TRAIN, VALIDATION, TEST):
+        assert read_rows(job("mrpc"), split) == read_rows(from_files, split)
 
 
 def test_read_rows_permuted_label_ids_mean_what_they_are_called(cache: Path) -> None:
