@@ -321,7 +321,7 @@ def test_of_two_prepared_ones_the_last_is_taken_and_has_other_stamps(tmp_path: P
     assert stamps(job(), TRAIN) == before
     assert stamps(job(), TEST) != before
 
-    second = prepare(write_sst2_hub(tmp_path / "glue", num_rows=20), "sst2", cache, revision="d" * 40)
+    second = prepare(write_sst2_hub(tmp_path / "glue", num_rows=20), "sst2", cache, revision="b" * 40)
     os.utime(first / "dataset_info.json", ns=(1, 1))
 
     assert stamps(job(), TRAIN)[0].path == second / "glue-train.arrow"
