@@ -27,7 +27,9 @@ def summary_lines(job: pb.Job, *, folder: Path) -> list[str]:
     rows += [(str(record["split"]), _evaluation(record)) for record in read_evaluations(folder)]
     rows += [(f"worker {worker.worker}", _share(job, worker)) for worker in job.workers]
     rows.append(("files", str(folder)))
-    if job.state == pb.JOB_STATE_SUCCEEDED:
+    predictions = sorted(folder.glob("predictions-*.tsv"))
+    rows += [("predictions", str(path)) for path in predictions]
+    if job.state == pb.JOB_STATE_SUCCEEDED and not predictions:
         rows.append(("next", f"takt export {job.id} --state-dir {folder.parent.parent} --out DIR"))
     return [outcome_line(job), *(f"  {name:<12}{text}" for name, text in rows), *_error(job, folder)]
 
