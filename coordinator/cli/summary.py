@@ -50,7 +50,7 @@ def _share(job: pb.Job, worker: pb.JobWorker) -> str:
     stages = f"stage{'s' if len(worker.stages) > 1 else ''} {', '.join(map(str, worker.stages))}"
     total = worker.busy_seconds + worker.idle_seconds
     if total <= 0:
-        return f"{stages}: no step done"
+        return f"{stages}: {'no step done' if job.step == 0 else 'its times are not known'}"
     by_stage = [f"{seconds / total:.0%}" for seconds in worker.stage_busy_seconds]
     apart = f", by stage {', '.join(by_stage)}" if len(by_stage) > 1 else ""
     planned = f" (planned {1 - job.plan_bubble_fraction:.0%})" if job.HasField("plan_bubble_fraction") else ""
