@@ -19,6 +19,18 @@ class Task(enum.StrEnum):
     DEMO = "demo"
 
 
+class Split(enum.StrEnum):
+    """The splits that GLUE tasks have."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    VALIDATION_MATCHED = "validation_matched"
+    VALIDATION_MISMATCHED = "validation_mismatched"
+    TEST = "test"
+    TEST_MATCHED = "test_matched"
+    TEST_MISMATCHED = "test_mismatched"
+
+
 class Attention(enum.StrEnum):
     """How attention is computed."""
 

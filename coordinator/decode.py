@@ -44,7 +44,7 @@ def reported_of(worker: int, message: commands_pb2.StepReport) -> Reported:
 
 def rows_of(message: workers_pb2.EvaluationRows) -> list[Row]:
     """Decode the outputs of an evaluation."""
-    return [Row(row.row_id, tuple(row.outputs), row.label) for row in message.rows]
+    return [Row(row.row_id, tuple(row.outputs), row.label if row.HasField("label") else None) for row in message.rows]
 
 
 def saved_of(worker: int, message: workers_pb2.ShardsSaved) -> Saved:

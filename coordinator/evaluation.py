@@ -30,6 +30,20 @@ class Evaluation:
                 raise EvaluationError(f"row {row.row_id} was reported, but the split has {self._num_rows} rows")
             self._rows[row.row_id] = row
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the split in its order.
+
+        Raises:
+            EvaluationError: rows are missing.
+        """
+        if len(self._rows) != self._num_rows:
+            missing = next(row for row in range(self._num_rows) if row not in self._rows)
+            raise EvaluationError(
+                f"the evaluation has {len(self._rows)} of {self._num_rows} rows; row {missing} was not reported"
+            )
+        return [self._rows[row_id] for row_id in sorted(self._rows)]
+
     def record(self, *, step: int) -> EvaluationRecord:
         """Return the scores of all rows, which weights of training step ``step`` were asked for.
 
@@ -38,12 +52,12 @@ class Evaluation:
         Raises:
             EvaluationError: rows are missing, or the rows have not all as many outputs as they should.
         """
-        if len(self._rows) != self._num_rows:
-            missing = next(row for row in range(self._num_rows) if row not in self._rows)
-            raise EvaluationError(
-                f"the evaluation has {len(self._rows)} of {self._num_rows} rows; row {missing} was not reported"
+        rows = self.rows
+        if all(row.label is None for row in rows):
+            reason = "the split has no labels"
+            return EvaluationRecord(
+                step=step, split=self.split, examples=len(rows), loss=None, metrics=(), reason=reason
             )
-        rows = [self._rows[row_id] for row_id in sorted(self._rows)]
         loss, metrics = self._scoring.score(rows)
         reasons = [reason for _, value, reason in metrics if value is None]
         return EvaluationRecord(

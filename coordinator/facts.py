@@ -1,6 +1,6 @@
 """Facts about a job's model and data, which other rooms find out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from takt.v1 import data_pb2, workers_pb2
 
@@ -25,6 +25,8 @@ class ModelFacts:
     """Label names of the model folder in the order of their ids; empty where it names none."""
     pad_token_ids: tuple[int, ...] = ()
     """Pad ids that its positions can count from; empty where they do not follow the pad id."""
+    has_head: bool = False
+    """Whether the model folder holds a head for classification."""
 
     @classmethod
     def of(cls, message: workers_pb2.ModelFacts) -> "ModelFacts":
@@ -38,6 +40,7 @@ class ModelFacts:
             token_types=message.token_types,
             labels=tuple(message.labels),
             pad_token_ids=tuple(message.pad_token_ids),
+            has_head=message.has_head,
         )
 
     def message(self) -> workers_pb2.ModelFacts:
@@ -51,6 +54,7 @@ class ModelFacts:
             token_types=self.token_types,
             labels=self.labels,
             pad_token_ids=self.pad_token_ids,
+            has_head=self.has_head,
         )
 
 
@@ -78,6 +82,8 @@ class DataFacts:
     """Splits that were found, in that order."""
     labels: tuple[str, ...]
     """Label names in the order of their ids; empty for a regression task and for a token-level objective."""
+    written_labels: tuple[str, ...] = field(default=(), kw_only=True)
+    """How the files of GLUE write each of ``labels``."""
     num_labels: int
     """Outputs that the head needs; 0 for a token-level objective, whose head has one for each token."""
     vocabulary_size: int
@@ -87,7 +93,7 @@ class DataFacts:
     steps_per_epoch: int
     """Optimizer steps of one epoch."""
     total_steps: int
-    """Optimizer steps of the whole job."""
+    """Optimizer steps of the whole job; 0 where it predicts."""
 
     @classmethod
     def of(cls, message: data_pb2.DataFacts) -> "DataFacts":
@@ -104,6 +110,7 @@ class DataFacts:
                 for split in message.splits
             ),
             labels=tuple(message.labels),
+            written_labels=tuple(message.written_labels),
             num_labels=message.num_labels,
             vocabulary_size=message.vocabulary_size,
             pad_token_id=message.pad_token_id,
@@ -125,6 +132,7 @@ class DataFacts:
                 for split in self.splits
             ],
             labels=self.labels,
+            written_labels=self.written_labels,
             num_labels=self.num_labels,
             vocabulary_size=self.vocabulary_size,
             pad_token_id=self.pad_token_id,

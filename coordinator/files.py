@@ -45,6 +45,14 @@ class JobFiles:
         """Add one evaluation."""
         _append(self.folder / "eval.jsonl", _evaluation_line(evaluation))
 
+    def write_predictions(self, split: str, text: str) -> None:
+        """Write the predictions of a split, whole."""
+        _write_whole(self.predictions(split), text)
+
+    def predictions(self, split: str) -> Path:
+        """Return where the predictions of a split are written."""
+        return self.folder / f"predictions-{split}.tsv"
+
     def repair(self, steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) -> None:
         """Make the projections say what the store says: a crash may have left a line out, or half of one."""
         for name, lines in (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from coordinator import choices
-from coordinator.facts import DataFacts, ModelFacts
+from coordinator.facts import DataFacts, ModelFacts, Split
 from coordinator.partition import StageSlice, even_partition
 from coordinator.problem import Problem, SpecError
 from coordinator.rules import microbatches_of
@@ -41,6 +41,14 @@ class JobPlan:
     def total_steps(self) -> int:
         """Optimizer steps of the job."""
         return self.data.total_steps
+
+    @property
+    def evaluated(self) -> tuple[Split, ...]:
+        """Splits that are run forward only: the one to predict, else those for validation that have labelled rows."""
+        predicted = self.spec.predict.split
+        if predicted is not None:
+            return tuple(split for split in self.data.splits if split.name == predicted)
+        return self.data.evaluated_splits
 
     def slices_of(self, worker: int) -> tuple[StageSlice, ...]:
         """Return the stages that ``worker`` holds, one a chunk, ascending.

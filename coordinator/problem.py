@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-_KEY_FIRST = re.compile(r"((?:model|data|parallel|schedule|train|eval)(?:\.\w+)+):? (.+)", re.DOTALL)
+_KEY_FIRST = re.compile(r"((?:model|data|parallel|schedule|train|eval|predict)(?:\.\w+)+):? (.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

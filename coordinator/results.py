@@ -15,6 +15,7 @@ from coordinator.files import JobFiles
 from coordinator.journal import Journal
 from coordinator.metrics import RunMetrics
 from coordinator.planning import JobPlan
+from coordinator.predictions import submission
 from coordinator.records import StepRecord
 from coordinator.scoring import EvaluationError, Row, Scoring
 from coordinator.store import Store
@@ -40,7 +41,7 @@ class Results:
         """The workers begin their first step now."""
         self._committed_at = time.monotonic()
         spec = self._plan.spec
-        evaluates = spec.eval.at_end or spec.eval.every_steps is not None
+        evaluates = spec.eval.at_end or spec.eval.every_steps is not None or spec.predict.split is not None
         if evaluates and not spec.train.objective.is_token_level:
             self._warming = asyncio.create_task(asyncio.to_thread(scoring.warm))
 
@@ -88,8 +89,12 @@ class Results:
         """
         collected, self._evaluation = self._evaluation_of(split), None
         record = await asyncio.to_thread(collected.record, step=after)
+        predicts = self._plan.spec.predict.split is not None
+        text = submission(collected.rows, written_labels=self._plan.data.written_labels) if predicts else None
 
         def write(store: Store) -> None:
+            if text is not None:
+                self._files.write_predictions(split, text)
             store.add_evaluation(self._job, record)
             self._files.append_evaluation(record)
 

@@ -228,6 +228,19 @@ def _masked_share(spec: JobSpec) -> str | None:
     return "is 0, but masked_lm learns from masked tokens only; needs a number of more than 0"
 
 
+def _predicts_with_a_model(spec: JobSpec) -> str | None:
+    if spec.predict.split is None:
+        return None
+    if spec.model.pretrained is None:
+        return f"is {spec.predict.split}, but a model from scratch has learnt nothing; needs model.pretrained"
+    if spec.train.objective.is_token_level:
+        return (
+            f"is {spec.predict.split}, but train.objective is {spec.train.objective}; predictions are those of "
+            "classification"
+        )
+    return None
+
+
 _BATCH = ("train.global_batch_size", "parallel.dp", "train.gradient_accumulation_steps")
 _COUNT = ("schedule.num_microbatches", "schedule.microbatch_size")
 _CHUNKS = ("parallel.pp", "schedule.num_chunks")
@@ -254,6 +267,7 @@ RULES: tuple[Rule, ...] = (
     Rule("schedule.file", ("schedule.name", "schedule.file"), _plan_file),
     Rule("train.loss_scale", ("train.loss_scale",), _loss_scale),
     Rule("train.recompute", ("train.recompute", *_CHUNKS), _recompute_list),
+    Rule("predict.split", ("predict.split", "model.pretrained", "train.objective"), _predicts_with_a_model),
     Rule("train.mlm_probability", ("train.mlm_probability", "train.objective"), _masked_share),
 )
 """All rules, in the order of the job file."""

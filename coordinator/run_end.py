@@ -132,7 +132,8 @@ def _finish(state: RunState) -> Advance:
         error = root_cause(state.faults)
         final, reason = JobState.FAILED, _reason(error)
     else:
-        final, reason = JobState.SUCCEEDED, f"all {state.step} steps are done"
+        trained = state.setting.sequence.total_steps > 0
+        final, reason = JobState.SUCCEEDED, f"all {state.step} steps are done" if trained else "all rows are predicted"
     if left:
         reason += f"; not seen to end: {left}"
     change = ChangeState(state=final, reason=reason, step=state.step, error=error)

@@ -266,7 +266,7 @@ def _sequence(plan: JobPlan) -> Sequence:
         save_every=plan.spec.checkpoint.every_steps or AUTO_CHECKPOINT_STEPS,
         evaluate_every=plan.spec.eval.every_steps,
         evaluate_at_end=plan.spec.eval.at_end,
-        evaluated=tuple((split.name, split.num_steps) for split in plan.data.evaluated_splits),
+        evaluated=tuple((split.name, split.num_steps) for split in plan.evaluated),
     )
 
 

@@ -41,8 +41,8 @@ class Row:
     row_id: int
     outputs: tuple[float, ...]
     """Logits of its classes, or the number; where tokens are predicted, the sum of their losses alone."""
-    label: float
-    """Its class, or the number; where tokens are predicted, how many of them count."""
+    label: float | None
+    """Its class, or the number; where tokens are predicted, how many of them count. None where the split has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +60,17 @@ class Scoring:
         Raises:
             EvaluationError: rows have not as many outputs as they should.
         """
+        labels = [row.label for row in rows if row.label is not None]
+        if len(labels) < len(rows):
+            raise EvaluationError("a row of the evaluation has no label")
         if self.objective.is_token_level:
-            return _token_scores(rows)
+            return _token_scores(rows, labels)
         if len({len(row.outputs) for row in rows}) > 1:
             raise EvaluationError("the rows of the evaluation have different numbers of outputs")
         outputs_RC = np.array([row.outputs for row in rows], dtype=np.float64)
         if not np.isfinite(outputs_RC).all():
             return math.nan, [(name, None, _NOT_FINITE) for name in self._names]
-        labels_R = np.array([row.label for row in rows], dtype=np.float64)
+        labels_R = np.array(labels, dtype=np.float64)
         if self.task is Task.STSB:
             return _number_scores(outputs_RC, labels_R)
         ids_R, predicted_R = labels_R.astype(np.int64), outputs_RC.argmax(axis=1)
@@ -131,7 +134,7 @@ def _number_scores(outputs_RC: NDArray[np.float64], labels_R: NDArray[np.float64
     return loss, [("pearson", float(pearson), ""), ("spearmanr", float(spearman), "")]
 
 
-def _token_scores(rows: Sequence[Row]) -> tuple[float, list[Metric]]:
+def _token_scores(rows: Sequence[Row], counts: Sequence[float]) -> tuple[float, list[Metric]]:
     """Return the mean loss over all tokens that count, and its exponential, the perplexity.
 
     Raises:
@@ -140,7 +143,7 @@ def _token_scores(rows: Sequence[Row]) -> tuple[float, list[Metric]]:
     for row in rows:
         if len(row.outputs) != 1:
             raise EvaluationError(f"row {row.row_id} has {len(row.outputs)} outputs, needs the loss of its tokens only")
-    num_tokens = sum(round(row.label) for row in rows)
+    num_tokens = sum(map(round, counts))
     if num_tokens == 0:
         return math.nan, [("perplexity", None, "no token of the split counts")]
     losses = [row.outputs[0] for row in rows]

@@ -187,6 +187,13 @@ class CheckpointSection(Section):
     """Steps between snapshots in memory; null: as often as 2 % of the time allows."""
 
 
+class PredictSection(Section):
+    """Predictions instead of training, by a model that has learnt the task."""
+
+    split: choices.Split | None = None
+    """Rows to predict, as predictions-SPLIT.tsv in the form of GLUE's submissions; null trains."""
+
+
 class LimitsSection(Section):
     """What is borne before a job is given up."""
 
@@ -217,5 +224,7 @@ class JobSpec(Section):
     """Evaluation on the validation split."""
     checkpoint: CheckpointSection = CheckpointSection()
     """What is saved; a final checkpoint always is."""
+    predict: PredictSection = PredictSection()
+    """Predictions instead of training; `takt predict` makes such a job of one that has trained."""
     limits: LimitsSection = LimitsSection()
     """What is borne before a job is given up."""

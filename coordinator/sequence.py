@@ -7,7 +7,7 @@ from coordinator.events import Item, ItemKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """What a run does, from its first step to its end.
+    """What a run does, from its first step to its end; one without training steps evaluates once.
 
     After a training step come, where they are due, its checkpoint and then its evaluation. After the last
     one the checkpoint is always due.
@@ -25,7 +25,8 @@ class Sequence:
     def after(self, last: Item | None) -> Item | None:
         """Return the item that follows ``last``: the first one for None, None after the end."""
         if last is None:
-            return Item(ItemKind.TRAIN, 1, 1)
+            trains = self.total_steps > 0
+            return Item(ItemKind.TRAIN, 1, 1) if trains else Item(ItemKind.EVALUATE, 1, 0, self.evaluated[0][0])
         step, after = last.step, last.after
         match last.kind:
             case ItemKind.TRAIN if self._saves(step):

@@ -15,7 +15,18 @@ _UNNAMED = re.compile(r"LABEL_\d+")
 
 def check_facts(spec: JobSpec, model: ModelFacts, data: DataFacts) -> tuple[Problem, ...]:
     """Return all problems of ``spec`` that only its model and its data show; none where it can run."""
+    if spec.predict.split is not None:
+        return (*_model_problems(spec, model, data), *_prediction_problems(model))
     return (*_model_problems(spec, model, data), *_training_problems(spec, data), *_evaluation_problems(spec, data))
+
+
+def _prediction_problems(model: ModelFacts) -> Iterator[Problem]:
+    if not model.has_head:
+        yield Problem(
+            "model.pretrained",
+            "has no head for classification, and predict.split needs one that has learnt the task; "
+            "needs the folder of a trained model, such as takt export writes",
+        )
 
 
 def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterator[Problem]:

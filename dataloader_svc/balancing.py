@@ -27,6 +27,7 @@ def length_balanced(lengths_N: _Integers) -> Grouping:
 
     def grouping(rows: RowNumbers, num_replicas: int, num_microbatches: int) -> tuple[tuple[RowNumbers, ...], ...]:
         by_length = rows[np.argsort(lengths_N[rows], kind="stable")]
+        by_length.flags.writeable = False  # a grouping may be kept for several callers
         ends = group_ends(lengths_N[by_length], num_replicas * num_microbatches)
         groups = np.split(by_length, ends[:-1])
         turns = [groups[first : first + num_replicas] for first in range(0, len(groups), num_replicas)]

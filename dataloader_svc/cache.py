@@ -1,41 +1,23 @@
-"""Tokenised splits kept in memory, so that a step costs no file and no tokenizer."""
+"""Values that take time to make, kept in memory for whoever asks next."""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
-from dataloader_svc.corpus import FileStamp
-from dataloader_svc.settings import MalformedLines
-from dataloader_svc.splits import SplitName
-from dataloader_svc.tokens import TokenisedRows
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitKey:
-    """All that the tokens of a split depend on; jobs that agree in it share one copy."""
-
-    task: str
-    labels: tuple[str, ...]
-    malformed_lines: MalformedLines
-    split: SplitName
-    source: Path | None
-    tokenizer: Path | None
-    max_length: int
-    max_train_rows: int | None
-    stamps: tuple[FileStamp, ...]
-
-
-class SplitCache:
-    """The splits used last. Belongs to one event loop; loading runs in threads beside it."""
+class LoadCache(Generic[KeyT, ValueT]):
+    """The values used last. Belongs to one event loop; loading runs in threads beside it."""
 
     def __init__(self, *, capacity: int) -> None:
         self._capacity = capacity
-        self._loads: OrderedDict[SplitKey, asyncio.Task[TokenisedRows]] = OrderedDict()
+        self._loads: OrderedDict[KeyT, asyncio.Task[ValueT]] = OrderedDict()
 
-    async def get(self, key: SplitKey, load: Callable[[], TokenisedRows]) -> TokenisedRows:
-        """Return the split of this key; whoever asks first loads it, for all who ask meanwhile.
+    async def get(self, key: KeyT, load: Callable[[], ValueT]) -> ValueT:
+        """Return the value of this key; whoever asks first loads it, for all who ask meanwhile.
 
         A caller that is cancelled leaves the load running for the others. A
         load that fails is forgotten once its callers have its error.
@@ -50,6 +32,6 @@ class SplitCache:
         self._loads.move_to_end(key)
         return await asyncio.shield(task)
 
-    def _forget_failed(self, key: SplitKey, task: asyncio.Task[TokenisedRows]) -> None:
+    def _forget_failed(self, key: KeyT, task: asyncio.Task[ValueT]) -> None:
         if (task.cancelled() or task.exception() is not None) and self._loads.get(key) is task:
             del self._loads[key]

@@ -22,6 +22,7 @@ def encode_facts(facts: DataFacts) -> pb.DataFacts:
             for split in facts.splits
         ],
         labels=facts.labels,
+        written_labels=facts.written_labels,
         num_labels=facts.num_labels,
         vocabulary_size=facts.vocabulary_size,
         pad_token_id=facts.pad_token_id,

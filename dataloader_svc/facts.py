@@ -7,7 +7,7 @@ from dataloader_svc.errors import DataFileError, SpecError
 from dataloader_svc.labels import labels_of
 from dataloader_svc.settings import DataSettings, Objective
 from dataloader_svc.splits import SplitName
-from dataloader_svc.tokens import open_tokenizer, require_mask_token
+from dataloader_svc.tokens import RowTokenizer, open_tokenizer, require_mask_token
 
 MAX_STEPS = 2**32 - 1
 """Step numbers are 32 bits wide on the wire."""
@@ -34,6 +34,8 @@ class DataFacts:
     splits: tuple[SplitFacts, ...]
     labels: tuple[str, ...]
     """In the order of their ids; empty where tokens or numbers are predicted."""
+    written_labels: tuple[str, ...]
+    """How the files of GLUE write each of ``labels``."""
     num_labels: int
     """Outputs that a classification head needs; 1 where a number, 0 where tokens are predicted."""
     vocabulary_size: int
@@ -52,6 +54,8 @@ def inspect_data(settings: DataSettings) -> DataFacts:
     tokenizer.check_length(settings.max_length, num_texts=settings.task.num_texts)
     if settings.objective is Objective.MASKED_LM:
         require_mask_token(tokenizer.mask_token_id, tokenizer=settings.tokenizer)
+    if settings.predicted_split is not None:
+        return _prediction_facts(settings, tokenizer, settings.predicted_split)
     splits = tuple(_split_facts(settings, split) for split in find_splits(settings))
     num_train_rows = next((facts.num_rows for facts in splits if facts.name is SplitName.TRAIN), None)
     if num_train_rows is None:
@@ -67,9 +71,33 @@ def inspect_data(settings: DataSettings) -> DataFacts:
     total_steps = settings.training_steps(num_train_rows)
     if total_steps > MAX_STEPS:
         raise SpecError(f"the job would take {total_steps} steps, at most {MAX_STEPS} are possible")
+    return _facts(settings, tokenizer, splits, steps_per_epoch=steps_per_epoch, total_steps=total_steps)
+
+
+def _prediction_facts(settings: DataSettings, tokenizer: RowTokenizer, split: SplitName) -> DataFacts:
+    there = find_splits(settings)
+    if split not in there:
+        found = ", ".join(there) or "no split"
+        raise SpecError(f"predict.split: is {split}, but task {settings.task.name} has {found} in its files")
+    facts = _split_facts(settings, split)
+    if facts.num_rows == 0:
+        raise SpecError(f"predict.split: is {split}, which has no row; needs rows to predict")
+    return _facts(settings, tokenizer, (facts,), steps_per_epoch=0, total_steps=0)
+
+
+def _facts(
+    settings: DataSettings,
+    tokenizer: RowTokenizer,
+    splits: tuple[SplitFacts, ...],
+    *,
+    steps_per_epoch: int,
+    total_steps: int,
+) -> DataFacts:
+    order = () if settings.objective.is_token_level else labels_of(settings.task, settings.model)
     return DataFacts(
         splits=splits,
-        labels=() if settings.objective.is_token_level else labels_of(settings.task, settings.model),
+        labels=order,
+        written_labels=tuple(settings.task.written(label) for label in order),
         num_labels=_num_labels(settings),
         vocabulary_size=tokenizer.vocabulary_size,
         pad_token_id=tokenizer.pad_token_id,

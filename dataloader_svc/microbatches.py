@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dataloader_svc.errors import RequestError
 from dataloader_svc.grid import Grid
 from dataloader_svc.settings import Padding
 from dataloader_svc.sharding import RowNumbers, StepRows
@@ -109,12 +108,9 @@ class Batcher:
     def microbatch(
         self, index: int, row_ids: RowNumbers, columns: Sequence[ColumnName], *, pass_name: str
     ) -> Microbatch:
-        """Return one microbatch with its columns in the order of ``columns``.
+        """Return one microbatch with its columns in the order of ``columns``, but labels where the split has none.
 
         ``pass_name`` tells one pass over the rows from the next.
-
-        Raises:
-            RequestError: labels of a split without labels are asked for.
         """
         if len(row_ids) == 0:
             return Microbatch(index=index, row_ids=row_ids, columns=())
@@ -128,7 +124,9 @@ class Batcher:
             built[ColumnName.TOKEN_TYPE_IDS] = grid.fill(self.rows.token_types_T, 0)
         if ColumnName.ATTENTION_MASK in columns:
             built[ColumnName.ATTENTION_MASK] = grid.mask_BL.astype(np.int64)
-        return Microbatch(index=index, row_ids=row_ids, columns=tuple(_column(name, built[name]) for name in columns))
+        found = ((name, built[name]) for name in columns)
+        there = tuple(_column(name, values) for name, values in found if values is not None)
+        return Microbatch(index=index, row_ids=row_ids, columns=there)
 
     def _shape(self, row_ids: RowNumbers) -> MicrobatchShape:
         lengths_B = self.rows.lengths_of(row_ids)
@@ -148,9 +146,7 @@ class Batcher:
         return max(1, int(lengths_B.max()))  # a tokenizer without special tokens leaves nothing of an empty sentence
 
 
-def _column(name: ColumnName, values: Labels | None) -> Column:
-    if values is None:
-        raise RequestError(f"column '{name}' was asked for, but the split has no labels")
+def _column(name: ColumnName, values: Labels) -> Column:
     if values.dtype == np.float32:
         return Column(name=name, values=values.astype("<f4"))
     return Column(name=name, values=values.astype("<i8"))

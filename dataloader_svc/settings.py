@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from dataloader_svc.errors import SpecError
 from dataloader_svc.sharding import Grouping, Sharding, in_order, microbatches_for_size
+from dataloader_svc.splits import SplitName
 from dataloader_svc.tasks import Task, find_task
 
 ValueT = TypeVar("ValueT", bool, int, float, str)
@@ -92,6 +93,8 @@ class DataSettings:
     """Training steps; None where ``epochs`` decides."""
     evaluation_batch_size: int
     """Rows of one evaluation step over all replicas."""
+    predicted_split: SplitName | None
+    """The only split that is read, forward only; None where the job trains."""
 
     def training(self, num_rows: int, *, grouping: Grouping = in_order) -> Sharding:
         """Return how a training split of ``num_rows`` rows falls into steps, and each of them by ``grouping``."""
@@ -147,6 +150,7 @@ def parse_settings(spec_json: str) -> DataSettings:
             microbatch_size=spec.get("schedule.microbatch_size", int),
         )
     source = None if task.layout is None else _source(spec.get("data.source", str))
+    predicted = spec.find("predict.split", str)
     epochs, max_steps = spec.find("train.epochs", int), spec.find("train.max_steps", int)
     if epochs is None and max_steps is None:
         raise SpecError("the spec has neither train.epochs nor train.max_steps; one of them is needed")
@@ -174,6 +178,7 @@ def parse_settings(spec_json: str) -> DataSettings:
         epochs=epochs,
         max_steps=max_steps,
         evaluation_batch_size=spec.get("eval.batch_size", int),
+        predicted_split=_choice("predict.split", predicted, SplitName) if predicted is not None else None,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from takt.rpc.paths import is_under
 
 from dataloader_svc.balancing import length_balanced
-from dataloader_svc.cache import SplitCache, SplitKey
+from dataloader_svc.cache import LoadCache
 from dataloader_svc.corpus import check_allowed, read_rows, stamps
 from dataloader_svc.errors import RequestError, UnknownJobError
 from dataloader_svc.facts import DataFacts, inspect_data
@@ -24,15 +24,22 @@ from dataloader_svc.labels import labels_of
 from dataloader_svc.metrics import DataMetrics
 from dataloader_svc.microbatches import Batcher, ColumnName, Microbatch, StepShape
 from dataloader_svc.settings import DataSettings, Microbatching, parse_settings
-from dataloader_svc.sharding import Grouping, Sharding, StepRangeError, in_order
+from dataloader_svc.sharding import Grouping, Sharding, StepRangeError, StepRows, in_order
+from dataloader_svc.split_key import SplitKey
 from dataloader_svc.splits import SplitName
 from dataloader_svc.targets import target_of
+from dataloader_svc.token_folder import TokenFolder
 from dataloader_svc.tokens import TokenisedRows, open_tokenizer
 
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MAX_STEPS_DESCRIBED = 1024
 """Most steps that one call describes."""
 MAX_SPLITS_KEPT = 16
+"""In memory."""
+MAX_BYTES_KEPT = 2**30
+"""Of tokens in the state folder."""
+MAX_STEPS_KEPT = MAX_STEPS_DESCRIBED
+"""Regrouped steps in memory, so that a step that was described is not grouped again for each worker that reads it."""
 
 
 class Phase(enum.Enum):
@@ -40,6 +47,15 @@ class Phase(enum.Enum):
 
     TRAIN = enum.auto()
     EVALUATE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    """A split as it is kept in memory."""
+
+    rows: TokenisedRows
+    balanced: Grouping
+    """One object for all calls, so that equal shardings of the split are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +74,9 @@ class Datasets:
         self._jobs = state_dir / "jobs"
         self._roots = tuple(roots)
         self._metrics = metrics
-        self._cache = SplitCache(capacity=MAX_SPLITS_KEPT)
+        self._folder = TokenFolder(state_dir / "cache" / "tokens", max_bytes=MAX_BYTES_KEPT)
+        self._splits = LoadCache[SplitKey, _Split](capacity=MAX_SPLITS_KEPT)
+        self._regrouped = LoadCache[tuple[Sharding, int], StepRows](capacity=MAX_STEPS_KEPT)
 
     async def inspect(self, spec_json: str) -> DataFacts:
         """Return the facts about the data of a spec, which need not be a job's yet.
@@ -82,7 +100,7 @@ class Datasets:
             )
         steps = await self._open(job, phase, split)
         numbers = range(first, min(first + count, steps.num_steps + 1))
-        return [steps.batcher.shape(steps.sharding.step(number)) for number in numbers]
+        return [steps.batcher.shape(await self._rows(steps.sharding, number)) for number in numbers]
 
     async def read(
         self, job: str, phase: Phase, split: str, *, step: int, dp_rank: int, columns: Sequence[str]
@@ -101,7 +119,7 @@ class Datasets:
             )
         if step > steps.num_steps:
             raise StepRangeError(f"step is {step}, the phase has {steps.num_steps} steps, counted from 1")
-        rows = steps.sharding.step(step)
+        rows = await self._rows(steps.sharding, step)
         pass_name = f"epoch {rows.epoch}" if phase is Phase.TRAIN else f"split {split}"
         for index, row_ids in enumerate(rows.replicas[dp_rank]):
             started = time.perf_counter()
@@ -112,7 +130,8 @@ class Datasets:
     async def _open(self, job: str, phase: Phase, split: str) -> _Steps:
         name = _split_name(phase, split)
         settings, key = await asyncio.to_thread(self._look_up, job, name)
-        rows = await self._cache.get(key, lambda: _load(settings, name))
+        kept = await self._splits.get(key, lambda: self._load(settings, key))
+        rows = kept.rows
         batcher = Batcher(
             rows=rows,
             target=target_of(settings, rows),
@@ -121,10 +140,19 @@ class Datasets:
             record_rows=settings.record_rows,
         )
         if phase is Phase.TRAIN:
-            sharding = settings.training(rows.num_rows, grouping=_grouping(settings, rows))
+            sharding = settings.training(rows.num_rows, grouping=_grouping(settings, kept))
             return _Steps(sharding=sharding, num_steps=settings.training_steps(rows.num_rows), batcher=batcher)
         sharding = settings.evaluation(rows.num_rows)
         return _Steps(sharding=sharding, num_steps=sharding.steps_per_epoch, batcher=batcher)
+
+    async def _rows(self, sharding: Sharding, step: int) -> StepRows:
+        if sharding.grouping is in_order:
+            return sharding.step(step)
+        return await self._regrouped.get((sharding, step), lambda: sharding.step(step))
+
+    def _load(self, settings: DataSettings, key: SplitKey) -> _Split:
+        rows = self._folder.get(key, lambda: _tokenise(settings, key.split))
+        return _Split(rows=rows, balanced=length_balanced(np.diff(rows.starts)))
 
     def _look_up(self, job: str, split: SplitName) -> tuple[DataSettings, SplitKey]:
         settings = parse_settings(self._spec(job))
@@ -153,18 +181,18 @@ class Datasets:
             raise UnknownJobError(f"job {job} has no spec.json in {self._jobs}") from error
 
 
-def _load(settings: DataSettings, split: SplitName) -> TokenisedRows:
+def _tokenise(settings: DataSettings, split: SplitName) -> TokenisedRows:
     tokenizer = open_tokenizer(settings.tokenizer)
     tokenizer.check_length(settings.max_length, num_texts=settings.task.num_texts)
     return tokenizer.tokenise(read_rows(settings, split), max_length=settings.max_length)
 
 
-def _grouping(settings: DataSettings, rows: TokenisedRows) -> Grouping:
+def _grouping(settings: DataSettings, split: _Split) -> Grouping:
     match settings.microbatching:
         case Microbatching.IN_ORDER:
             return in_order
         case Microbatching.LENGTH_BALANCED:
-            return length_balanced(np.diff(rows.starts))
+            return split.balanced
 
 
 def _split_name(phase: Phase, split: str) -> SplitName:

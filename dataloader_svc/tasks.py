@@ -61,6 +61,11 @@ class Task:
         """Sentences of one row: 1, or 2 for a pair."""
         return 1 if self.layout is None else len(next(iter(self.layout.files.values())).text_columns)
 
+    def written(self, label: str) -> str:
+        """Return how files write a label; the built-in task's are written as ids."""
+        index = self.labels.index(label)
+        return str(index) if self.layout is None else self.layout.label_values[index]
+
     @property
     def splits(self) -> tuple[SplitName, ...]:
         """Splits that the task may have."""

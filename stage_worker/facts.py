@@ -98,6 +98,7 @@ def _facts(config: Any, *, vocabulary_size: int, has_head: bool, pads: Sequence[
         hidden_size=config.hidden_size,
         max_positions=most_positions(config),
         vocabulary_size=vocabulary_size,
+        has_head=has_head,
         token_types=config.type_vocab_size if FAMILIES[config.model_type].takes_token_types else 0,
         labels=labels,
         pad_token_ids=pads if FAMILIES[config.model_type].positions_follow_pad else (),

@@ -23,6 +23,15 @@ UNSAFE_MODULES = (
     "os.system",
     "os.popen",
 )
+FORKING_MODULES = (
+    "multiprocessing",
+    "torch.multiprocessing",
+    "concurrent.futures.ProcessPoolExecutor",
+    "pty",
+    "os.fork",
+    "os.forkpty",
+)
+FORKING_CALLS = {"os.fork", "os.forkpty", "futures.ProcessPoolExecutor", "concurrent.futures.ProcessPoolExecutor"}
 UNSAFE_CALLS = {"eval", "exec", "torch.load", "os.system", "os.popen"}
 PICKLING_COLLECTIVES = {
     "all_gather_object",
@@ -181,6 +190,21 @@ def unsafe_code(sources: Iterable[Source]) -> list[str]:
                 if keyword.arg in UNSAFE_KEYWORDS
                 and not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
             ]
+    return broken
+
+
+def forking_code(sources: Iterable[Source]) -> list[str]:
+    """Return what can make a child by fork, and so with locks that threads of its parent hold."""
+    broken = []
+    for source in sources:
+        broken += [f"{source.path}:{i.line} imports {i.name}" for i in source.imports if i.is_in(*FORKING_MODULES)]
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            if (called := dotted(node.func)) in FORKING_CALLS:
+                broken.append(f"{source.path}:{node.lineno} calls {called}")
+            if any(keyword.arg == "preexec_fn" for keyword in node.keywords):
+                broken.append(f"{source.path}:{node.lineno} passes preexec_fn")
     return broken
 
 

@@ -44,6 +44,7 @@ def spec_json(changes: Mapping[str, Any] | None = None) -> str:
             "seed": 42,
         },
         "eval": {"batch_size": 64},
+        "predict": {"split": None},
     }
     for key, value in (changes or {}).items():
         section, name = key.split(".")

@@ -15,6 +15,7 @@ from tests.architecture import (
     files_longer_than,
     forbidden_imports,
     forbidden_module_names,
+    forking_code,
     imports_outside,
     is_within,
     matching_lines,
@@ -102,6 +103,11 @@ def test_files_hold_one_noun() -> None:
 
 def test_services_run_no_code_that_came_as_data() -> None:
     assert not unsafe_code(source for source in SOURCES if IN_SERVICES(source))
+
+
+def test_services_and_their_launcher_make_children_by_exec_only() -> None:
+    """H90: gRPC and the tokenizers have threads, and a fork would copy the locks that these hold."""
+    assert not forking_code(source for source in SOURCES if IN_SERVICES(source))
 
 
 def test_no_file_holds_a_path_of_one_machine() -> None:
@@ -195,6 +201,28 @@ def test_unsafe_code_finds_it_on_its_line(text: str) -> None:
 @pytest.mark.parametrize("text", ["model.eval()", "from safetensors.torch import load", "run('ls', shell=False)"])
 def test_unsafe_code_lets_safe_code_pass(text: str) -> None:
     assert not unsafe_code([Source("coordinator/x.py", text)])
+
+
+FORKING = [
+    "import multiprocessing",
+    "from multiprocessing import Process",
+    "from concurrent.futures import ProcessPoolExecutor",
+    "from concurrent import futures\nfutures.ProcessPoolExecutor()",
+    "import os\nos.fork()",
+    "from os import fork",
+    "import subprocess\nsubprocess.Popen(['ls'], preexec_fn=f)",
+]
+
+
+@pytest.mark.parametrize("text", FORKING)
+def test_forking_code_finds_it_on_its_line(text: str) -> None:
+    (broken,) = forking_code([Source("coordinator/x.py", text)])
+    assert broken.startswith(f"coordinator/x.py:{len(text.splitlines())} ")
+
+
+def test_forking_code_lets_children_by_exec_pass() -> None:
+    text = "import subprocess\nsubprocess.Popen(['ls'], start_new_session=True)\nfrom concurrent.futures import Future"
+    assert not forking_code([Source("coordinator/x.py", text)])
 
 
 @pytest.mark.parametrize("top", ["home", "work", "root", "Users"])

@@ -27,7 +27,9 @@ def summary_lines(job: pb.Job, *, folder: Path) -> list[str]:
     rows += [(str(record["split"]), _evaluation(record)) for record in read_evaluations(folder)]
     rows += [(f"worker {worker.worker}", _share(job, worker)) for worker in job.workers]
     rows.append(("files", str(folder)))
-    if job.state == pb.JOB_STATE_SUCCEEDED:
+    predictions = sorted(folder.glob("predictions-*.tsv"))
+    rows += [("predictions", str(path)) for path in predictions]
+    if job.state == pb.JOB_STATE_SUCCEEDED and not predictions:
         rows.append(("next", f"takt export {job.id} --state-dir {folder.parent.parent} --out DIR"))
     return [outcome_line(job), *(f"  {name:<12}{text}" for name, text in rows), *_error(job, folder)]
 
@@ -50,7 +52,7 @@ def _share(job: pb.Job, worker: pb.JobWorker) -> str:
     stages = f"stage{'s' if len(worker.stages) > 1 else ''} {', '.join(map(str, worker.stages))}"
     total = worker.busy_seconds + worker.idle_seconds
     if total <= 0:
-        return f"{stages}: no step done"
+        return f"{stages}: {'no step done' if job.step == 0 else 'its times are not known'}"
     by_stage = [f"{seconds / total:.0%}" for seconds in worker.stage_busy_seconds]
     apart = f", by stage {', '.join(by_stage)}" if len(by_stage) > 1 else ""
     planned = f" (planned {1 - job.plan_bubble_fraction:.0%})" if job.HasField("plan_bubble_fraction") else ""

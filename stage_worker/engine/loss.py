@@ -29,17 +29,18 @@ def loss_sum(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def row_outputs(logits: torch.Tensor, batch: Microbatch) -> tuple[RowOutput, ...]:
-    """Return what is told of each row: its logits and label; or its tokens' loss and their number."""
-    assert batch.labels is not None, "the last stage reads labels"
-    if batch.labels.dim() == 1:
-        outputs, labels = logits.float().tolist(), batch.labels.tolist()
+    """Return what is told of each row: its logits and label, if it has one; or its tokens' loss and their number."""
+    labels: list[float | None]
+    if batch.labels is None:
+        outputs, labels = logits.float().tolist(), [None] * len(batch.row_ids)
+    elif batch.labels.dim() == 1:
+        outputs, labels = logits.float().tolist(), [float(label) for label in batch.labels.tolist()]
     else:
         losses_BL = F.cross_entropy(
             logits.float().transpose(1, 2), batch.labels, ignore_index=NOT_COUNTED, reduction="none"
         )
         outputs = losses_BL.sum(dim=1, keepdim=True).tolist()
-        labels = (batch.labels != NOT_COUNTED).sum(dim=1).tolist()
+        labels = [float(count) for count in (batch.labels != NOT_COUNTED).sum(dim=1).tolist()]
     return tuple(
-        RowOutput(row, tuple(values), float(label))
-        for row, values, label in zip(batch.row_ids, outputs, labels, strict=True)
+        RowOutput(row, tuple(values), label) for row, values, label in zip(batch.row_ids, outputs, labels, strict=True)
     )

@@ -12,8 +12,8 @@ class RowOutput:
     row_id: int
     outputs: tuple[float, ...]
     """One number a class; of a token-level objective one: the sum of its counted tokens' losses."""
-    label: float
-    """Of a token-level objective the number of its counted tokens."""
+    label: float | None
+    """None where the split has none; of a token-level objective the number of its counted tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """The Hugging Face config of a job's model."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -49,6 +50,8 @@ def pretrained_config(folder: Path, objective: Objective = Objective.CLASSIFICAT
     """
     if not (folder / "config.json").is_file():
         raise ModelConfigError(f"model.pretrained: {folder} has no config.json")
+    if not isinstance(_json_of(folder / "config.json"), dict):
+        raise ModelConfigError(f"model.pretrained: {folder / 'config.json'} is no mapping of names to values")
     try:
         stored, _ = PreTrainedConfig.get_config_dict(folder, local_files_only=True)
         model_type = stored.get("model_type")
@@ -62,6 +65,13 @@ def pretrained_config(folder: Path, objective: Objective = Objective.CLASSIFICAT
     check_supported(config.model_type, objective)  # where the folder names no type, the library guesses one
     _check(config, "model.pretrained")
     return config
+
+
+def _json_of(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelConfigError(f"model.pretrained: {path} cannot be read: {error}") from error
 
 
 def new_config(values: Mapping[str, Any], needs: TaskNeeds, objective: Objective = Objective.CLASSIFICATION) -> Any:

@@ -1,11 +1,18 @@
 """Tokenised rows, and how they are cut, for the tests of the data service."""
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
+from dataloader_svc.corpus import FileStamp
 from dataloader_svc.masking import Masking
 from dataloader_svc.microbatches import Batcher
-from dataloader_svc.settings import Padding
+from dataloader_svc.settings import MalformedLines, Padding
 from dataloader_svc.sharding import StepRows
+from dataloader_svc.split_key import SplitKey
+from dataloader_svc.splits import SplitName
 from dataloader_svc.targets import RowLabels, Target
 from dataloader_svc.tokens import TokenisedRows
 
@@ -58,3 +65,28 @@ def one_step_of_replicas(*replicas: list[list[int]]) -> StepRows:
     """Return step 3, with these rows of each microbatch of each replica."""
     rows = tuple(tuple(np.array(ids, dtype=np.int64) for ids in microbatches) for microbatches in replicas)
     return StepRows(step=3, epoch=1, replicas=rows)
+
+
+def write_text(folder: Path) -> Path:
+    """Make a folder with the files that `key_of` names; return it."""
+    folder.mkdir()
+    (folder / "train.tsv").write_text("good\t1\n")
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def key_of(folder: Path, **changes: Any) -> SplitKey:
+    """Return the key of a split whose text and tokenizer lie in ``folder``."""
+    files = [folder / name for name in ("train.tsv", "tokenizer.json")]
+    key = SplitKey(
+        task="sst2",
+        labels=("no", "yes"),
+        malformed_lines=MalformedLines.REFUSE,
+        split=SplitName.TRAIN,
+        source=folder,
+        tokenizer=folder,
+        max_length=8,
+        max_train_rows=None,
+        stamps=tuple(FileStamp(path=file, num_bytes=1, modified_ns=1) for file in files),
+    )
+    return replace(key, **changes)

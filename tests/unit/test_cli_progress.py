@@ -148,6 +148,13 @@ def test_summary_of_workers_with_several_stages_tells_the_share_of_each(tmp_path
     assert "  worker 1    stages 1, 2: no step done" in lines
 
 
+def test_summary_of_a_job_whose_coordinator_was_killed_does_not_deny_its_steps(tmp_path: Path) -> None:
+    """The workers' times were in the coordinator's memory, the steps are in the store."""
+    job = pb.Job(id="j", state=pb.JOB_STATE_FAILED, step=21, workers=[pb.JobWorker(worker=0, stages=[0])])
+    lines = summary_lines(job, folder=tmp_path)
+    assert "  worker 0    stage 0: its times are not known" in lines
+
+
 def test_summary_of_a_failure_tells_place_exception_and_the_end_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "worker-1.log"

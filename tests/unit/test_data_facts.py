@@ -88,3 +88,19 @@ def test_check_allowed_path_outside_the_roots_is_refused(tmp_path: Path, key: st
 
 def test_check_allowed_demo_needs_no_root() -> None:
     check_allowed(settings(), [])
+
+
+def test_inspect_data_of_a_prediction_looks_at_its_split_alone(tmp_path: Path) -> None:
+    path = tmp_path / "SST-2" / "test.tsv"
+    path.parent.mkdir()
+    path.write_text("index\tsentence\n0\ta\n1\tb\n2\tc\n")
+    (path.parent / "train.tsv").write_text("no file that anybody reads")
+    values = {"data.task": "sst2", "data.source": str(tmp_path), "data.tokenizer": str(minilm())}
+    facts = inspect_data(settings({**values, "predict.split": "test"}))
+    assert [(split.name, split.num_rows, split.labelled) for split in facts.splits] == [("test", 3, False)]
+    assert (facts.steps_per_epoch, facts.total_steps, facts.written_labels) == (0, 0, ("0", "1"))
+    with pytest.raises(SpecError, match=r"predict\.split: is validation, but task sst2 has train, test in its files"):
+        inspect_data(settings({**values, "predict.split": "validation"}))
+    path.write_text("index\tsentence\n")
+    with pytest.raises(SpecError, match=r"predict\.split: is test, which has no row"):
+        inspect_data(settings({**values, "predict.split": "test"}))

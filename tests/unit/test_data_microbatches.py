@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dataloader_svc.errors import RequestError
 from dataloader_svc.microbatches import ColumnName
 from dataloader_svc.settings import Padding
 from dataloader_svc.sharding import Sharding
@@ -62,12 +61,10 @@ def test_microbatch_of_rows_without_a_token_is_one_position_wide() -> None:
     assert [(shape.num_rows, shape.width) for shape in cutter.shape(one_step([0, 1])).replicas[0]] == [(2, 1)]
 
 
-def test_microbatch_labels_of_unlabelled_split_are_refused() -> None:
-    rows = batcher(split_of([5, 6], labelled=False))
-
-    with pytest.raises(RequestError, match="the split has no labels"):
-        rows.microbatch(0, np.array([0]), ALL, pass_name="epoch 0")
-    assert len(rows.microbatch(0, np.array([0]), ALL[:3], pass_name="epoch 0").columns) == 3
+def test_microbatch_of_a_split_without_labels_has_all_other_columns() -> None:
+    cutter = batcher(split_of([5, 6], [7], labelled=False))
+    columns = cutter.microbatch(0, np.array([0, 1]), ALL, pass_name="split test").columns
+    assert [column.name for column in columns] == [name for name in ALL if name != "labels"]
 
 
 def test_shape_widths_are_each_microbatch_s_own() -> None:

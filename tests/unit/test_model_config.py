@@ -154,6 +154,16 @@ def test_new_config_whose_positions_follow_a_pad_id_that_nobody_named_is_refused
     assert new_config({"model_type": "roberta", "pad_token_id": 2}, needs).pad_token_id == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("[]", "is no mapping of names to values"), ("3", "is no mapping"), ("{", "cannot be read: Expecting property")],
+)
+def test_pretrained_config_that_is_none_is_refused_by_its_file(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ModelConfigError, match=f"^model.pretrained: {tmp_path}/config.json {told}"):
+        pretrained_config(tmp_path)
+
+
 def test_pretrained_config_of_a_variant_that_transformers_builds_no_more_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "position_embedding_type": "relative_key"}))
     with pytest.raises(UnsupportedModelError, match='position_embedding_type is "relative_key", need "absolute"'):

@@ -144,6 +144,7 @@ def test_print_facts_good_model_prints_every_field(tmp_path: Path, capsys: pytes
         "token_types": 2,
         "labels": [],
         "pad_token_ids": [],
+        "has_head": False,
     }
 
 

@@ -85,6 +85,22 @@ def test_sequence_goes_through_all_splits_of_an_evaluation_before_it_goes_on() -
     assert ", ".join(told) == f"{one.format(1, '')}, {one.format(2, 'save 2, ')}, stop 2"
 
 
+def test_run_that_predicts_begins_with_the_rows_and_saves_nothing() -> None:
+    sequence = Sequence(
+        total_steps=0, save_every=9, evaluate_every=None, evaluate_at_end=True, evaluated=(("test", 2),)
+    )
+    script = Script(replace(setting(), sequence=sequence))
+    assert script.make_ready() == [
+        "RUNNING",
+        "issue step 1 of the evaluation on test after step 0",
+        "issue step 2 of the evaluation on test after step 0",
+        "issue the end",
+    ]
+    assert script.feed(*(evaluated(number, worker) for number in (1, 2) for worker in (0, 1))) == ["evaluated 0"]
+    change = final_change(script, *exit_of(0), *exit_of(1))
+    assert (change.state, change.reason) == (JobState.SUCCEEDED, "all rows are predicted")
+
+
 def test_run_evaluates_a_split_to_its_end_before_it_begins_the_next() -> None:
     """Rows tell their split's step only, so two splits are never out at once."""
     sequence = Sequence(

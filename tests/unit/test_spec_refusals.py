@@ -263,6 +263,20 @@ def test_spec_that_asks_for_what_is_built_is_taken(accepted: dict[str, object]) 
             "is 2049, so that a step has 131136 forwards (64 stages x 1 slices x 2049); at most 131072 are planned",
         ),
         (
+            {"predict": {"split": "test"}},
+            "predict.split",
+            "is test, but a model from scratch has learnt nothing; needs model.pretrained",
+        ),
+        (
+            {
+                "predict": {"split": "test"},
+                "train__objective": "masked_lm",
+                "model": {"pretrained": "/m"},
+            },
+            "predict.split",
+            "is test, but train.objective is masked_lm; predictions are those of classification",
+        ),
+        (
             {"train__loss_scale": {"backoff_factor": 1}},
             "train.loss_scale.backoff_factor",
             "is 1, needs a number of more than 0 and less than 1",

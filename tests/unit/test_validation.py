@@ -237,3 +237,32 @@ def test_job_with_several_problems_tells_them_all() -> None:
         "data.task",
         "eval.at_end",
     ]
+
+
+PREDICT = {"model": {"pretrained": "/model"}, "predict": {"split": "test"}}
+PREDICTED = replace(DATA, splits=(Split(name="test", num_rows=9, labelled=False, num_steps=1),), total_steps=0)
+
+
+def test_h01_prediction_needs_neither_rows_to_train_on_nor_labels() -> None:
+    assert problems(job(**PREDICT), model=replace(MODEL, has_head=True), data=PREDICTED) == []
+
+
+def test_prediction_by_a_model_that_has_learnt_nothing_is_refused() -> None:
+    (problem,) = problems(job(**PREDICT), data=PREDICTED)
+    assert problem.startswith("model.pretrained: has no head for classification, and predict.split needs one")
+
+
+@pytest.mark.parametrize(
+    ("labels", "refused"),
+    [
+        (("no", "yes"), False),
+        (("NO", "Yes"), False),
+        (("LABEL_0", "LABEL_1"), False),
+        (("yes", "no"), True),  # the data service follows the order of a model with these names: this one is another
+        (("good", "bad"), True),
+    ],
+)
+def test_h05_head_with_other_names_for_its_labels_is_refused_with_both(labels: tuple[str, ...], refused: bool) -> None:
+    found = problems(job(), model=replace(MODEL, labels=labels))
+    told = f"has a head for the labels {', '.join(labels)}, but those of task demo are no, yes"
+    assert (bool(found), all(told in problem for problem in found)) == (refused, True)

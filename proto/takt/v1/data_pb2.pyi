@@ -38,7 +38,7 @@ class InspectDataResponse(_message.Message):
     def __init__(self, facts: _Optional[_Union[DataFacts, _Mapping]] = ...) -> None: ...
 
 class DataFacts(_message.Message):
-    __slots__ = ("splits", "labels", "num_labels", "vocabulary_size", "pad_token_id", "steps_per_epoch", "total_steps")
+    __slots__ = ("splits", "labels", "num_labels", "vocabulary_size", "pad_token_id", "steps_per_epoch", "total_steps", "written_labels")
     SPLITS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     NUM_LABELS_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class DataFacts(_message.Message):
     PAD_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     STEPS_PER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_LABELS_FIELD_NUMBER: _ClassVar[int]
     splits: _containers.RepeatedCompositeFieldContainer[Split]
     labels: _containers.RepeatedScalarFieldContainer[str]
     num_labels: int
@@ -53,7 +54,8 @@ class DataFacts(_message.Message):
     pad_token_id: int
     steps_per_epoch: int
     total_steps: int
-    def __init__(self, splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ..., labels: _Optional[_Iterable[str]] = ..., num_labels: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pad_token_id: _Optional[int] = ..., steps_per_epoch: _Optional[int] = ..., total_steps: _Optional[int] = ...) -> None: ...
+    written_labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ..., labels: _Optional[_Iterable[str]] = ..., num_labels: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pad_token_id: _Optional[int] = ..., steps_per_epoch: _Optional[int] = ..., total_steps: _Optional[int] = ..., written_labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Split(_message.Message):
     __slots__ = ("name", "rows", "labelled", "steps", "malformed")

@@ -188,7 +188,7 @@ class ModelInspected(_message.Message):
     def __init__(self, request: _Optional[str] = ..., facts: _Optional[_Union[ModelFacts, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ModelFacts(_message.Message):
-    __slots__ = ("model_type", "num_layers", "hidden_size", "max_positions", "vocabulary_size", "token_types", "labels", "pad_token_ids")
+    __slots__ = ("model_type", "num_layers", "hidden_size", "max_positions", "vocabulary_size", "token_types", "labels", "pad_token_ids", "has_head")
     MODEL_TYPE_FIELD_NUMBER: _ClassVar[int]
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,7 @@ class ModelFacts(_message.Message):
     TOKEN_TYPES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     PAD_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    HAS_HEAD_FIELD_NUMBER: _ClassVar[int]
     model_type: str
     num_layers: int
     hidden_size: int
@@ -205,7 +206,8 @@ class ModelFacts(_message.Message):
     token_types: int
     labels: _containers.RepeatedScalarFieldContainer[str]
     pad_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., max_positions: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., token_types: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    has_head: bool
+    def __init__(self, model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., max_positions: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., token_types: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_ids: _Optional[_Iterable[int]] = ..., has_head: bool = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("hello", "store_opened", "ready", "done", "step", "rows", "saved", "failure")

@@ -9,9 +9,11 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from google.protobuf.json_format import Parse
 from takt.rpc.client import channel
@@ -20,7 +22,8 @@ from takt.v1 import data_pb2 as pb
 from takt.v1.data_pb2_grpc import DataServiceStub
 from transformers import AutoTokenizer
 
-from tests.data_jobs import CHECKOUT, minilm, spec_json
+from tests.data_calls import WORDS, add_job, sst2
+from tests.data_jobs import CHECKOUT, minilm, spec_json, write_sst2
 
 PROGRAM = (sys.executable, "-m", "dataloader_svc")
 FREE_PORTS = ("--listen", "127.0.0.1:0", "--metrics-port", "0")
@@ -76,16 +79,57 @@ def state(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_service_killed_and_started_again_serves_the_same_bytes(state: Path) -> None:
+@pytest.mark.parametrize("microbatching", ["in_order", "length_balanced"])
+def test_service_killed_and_started_again_serves_the_same_bytes(state: Path, microbatching: str) -> None:
+    add_job(state, "job", {"data.microbatching": microbatching})
     with running(state) as (process, announced):
-        first = [read_bytes(announced.address, "demo", step) for step in (1, 63, 64)]
+        first = [read_bytes(announced.address, "job", step) for step in (1, 63, 64)]
         process.kill()
     with running(state) as (_, announced):
-        again = [read_bytes(announced.address, "demo", step) for step in (1, 63, 64)]
+        again = [read_bytes(announced.address, "job", step) for step in (1, 63, 64)]
 
     assert first == again
     assert [len(microbatches) for microbatches in first] == [8, 8, 8]
     assert first[0] != first[2]
+
+
+@pytest.mark.parametrize("microbatching", ["in_order", "length_balanced"])
+def test_service_without_kept_tokens_with_them_and_with_damaged_ones_serves_the_same_bytes(
+    state: Path, tmp_path: Path, microbatching: str
+) -> None:
+    lengths = [int(length) for length in np.random.RandomState(7).randint(1, 11, size=200)]
+    write_sst2(tmp_path, [(" ".join(WORDS[-length:]), length % 2) for length in lengths])
+    add_job(state, "job", sst2(tmp_path, data__tokenizer=str(minilm()), data__microbatching=microbatching))
+    served, logs = [], []
+    for life in range(4):
+        kept = list((state / "cache" / "tokens").glob("*"))
+        if life == 2:
+            kept[0].write_bytes(kept[0].read_bytes()[:-100])
+        with running(state) as (process, announced):
+            served.append([read_bytes(announced.address, "job", step) for step in (3, 1, 8)])
+            process.kill()
+            assert process.stderr is not None
+            logs.append(process.stderr.read())
+
+    assert served[0] == served[1] == served[2] == served[3]
+    assert [len(microbatches) for microbatches in served[0]] == [8, 8, 8]
+    assert ["kept=True" in log for log in logs] == [False, True, False, True]
+    assert ["kept tokens cannot be used" in log for log in logs] == [False, False, True, False]
+    assert len(kept) == 1
+
+
+def test_two_services_of_one_state_folder_keep_one_file_and_serve_the_same_bytes(state: Path, tmp_path: Path) -> None:
+    write_sst2(tmp_path, [(" ".join(WORDS[: 1 + row % 10]), row % 2) for row in range(100)])
+    add_job(state, "job", sst2(tmp_path, data__tokenizer=str(minilm())))
+    with (
+        running(state) as (_, one),
+        running(state) as (_, other),
+        ThreadPoolExecutor(2) as readers,
+    ):
+        first, second = readers.map(lambda service: read_bytes(service.address, "job", 1), (one, other))
+
+    assert first == second
+    assert [path.suffix for path in (state / "cache" / "tokens").iterdir()] == [".tokens"]
 
 
 @pytest.mark.timeout(180)

@@ -62,11 +62,6 @@ async def test_paths_outside_the_allowed_roots_are_refused_by_every_call(
             grpc.StatusCode.INVALID_ARGUMENT,
             "split is 'dev', need one of train, validation, validation_matched",
         ),
-        (
-            {"phase": pb.PHASE_EVALUATE, "split": "test"},
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "column 'labels' was asked for, but the split has no labels",
-        ),
     ],
 )
 async def test_read_step_that_does_not_fit_the_job_is_refused(

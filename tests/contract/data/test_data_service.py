@@ -267,3 +267,29 @@ async def test_read_step_small_microbatches_share_a_message_up_to_a_mebibyte(
         answers = [answer async for answer in stub.ReadStep(request, timeout=20)]
 
     assert [[each.microbatch for each in answer.microbatches] for answer in answers] == expected
+
+
+async def test_job_is_served_where_tokens_cannot_be_kept(service: Service, state: Path, rows: Path) -> None:
+    add_job(state, "job", sst2(rows))
+    async with service() as stub:
+        expected = await read(stub, "job", 1)
+    for file in (state / "cache" / "tokens").iterdir():
+        file.unlink()
+    (state / "cache" / "tokens").rmdir()
+    (state / "cache" / "tokens").write_text("no folder")
+
+    async with service() as stub:
+        assert await read(stub, "job", 1) == expected
+
+
+async def test_job_whose_text_changes_is_served_from_the_new_text(service: Service, state: Path, rows: Path) -> None:
+    add_job(state, "job", sst2(rows, data__shuffle=False))
+    async with service() as stub:
+        before = await read(stub, "job", 1)
+    write_sst2(rows, [("music", 0)] * 11)
+
+    async with service() as stub:
+        after = await read(stub, "job", 1)
+
+    assert [values(microbatch.columns[0]).shape[1] for microbatch in before[:3]] == [11, 8, 10]
+    assert {values(microbatch.columns[0]).shape[1] for microbatch in after} == {3}

@@ -1,4 +1,7 @@
-"""Any number of microbatches against one process: three steps each, gradients and weights. See ``pairwise``."""
+"""Any number of microbatches against one process: three steps each, gradients and weights.
+
+By default rows of ``pairwise``; ``make parity-full`` runs every combination.
+"""
 
 from typing import Any
 
@@ -6,6 +9,7 @@ import pytest
 
 from benchmarks.local_case import LocalCase, LocalStep
 from tests.integration.parity.conftest import Run, Train
+from tests.integration.parity.layouts import FULL
 from tests.integration.parity.models import TINY
 from tests.integration.parity.pairwise import covering, every
 from tests.integration.parity.reference import assert_close, assert_same_bits
@@ -21,7 +25,7 @@ STEPS = (
 )
 FACTORS = {"num_microbatches": (1, 2, 4, 8), "pp": STAGES, "schedule": SCHEDULES, "optimizer": ("adamw", "sgd")}
 H25 = every({"num_microbatches": (1, 2, 4), "pp": STAGES, "schedule": ("1f1b",), "optimizer": ("sgd",)})
-ROWS = [*covering(FACTORS), *(row for row in H25 if row not in covering(FACTORS))]
+ROWS = every(FACTORS) if FULL else [*covering(FACTORS), *(row for row in H25 if row not in covering(FACTORS))]
 
 
 def case_of(tiny: str, *, optimizer: str, **layout: Any) -> LocalCase:

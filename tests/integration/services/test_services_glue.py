@@ -98,6 +98,29 @@ def test_first_loss_on_real_rows_is_that_of_transformers(model: Path, tmp_path: 
     assert steps[-1]["loss"] != steps[0]["loss"]
 
 
+def test_regrouped_real_rows_follow_those_in_order_with_less_padding(model: Path, up: Standing, tmp_path: Path) -> None:
+    for microbatching in ("in_order", "length_balanced"):
+        changes = {
+            "model": {"pretrained": str(model)},
+            "data": {"task": "sst2", "source": str(real_glue()), "microbatching": microbatching, "record_rows": True},
+            "schedule.num_microbatches": 8,
+            "train": {"max_steps": 20, "global_batch_size": 32, "learning_rate": 5e-5},
+        }
+        up.submit(write_job(tmp_path / f"{microbatching}.yaml", changes), microbatching)
+    steps = {}
+    for job in ("in_order", "length_balanced"):
+        status = up.end_of(job, limit_seconds=240)
+        assert status["state"] == "SUCCEEDED", status["reason"]
+        steps[job] = lines_of(up.folder(job) / "steps.jsonl")
+    plain, balanced = steps["in_order"], steps["length_balanced"]
+    assert [step["loss"] for step in balanced] == pytest.approx([step["loss"] for step in plain], abs=1e-5)
+    assert len({step["loss"] for step in plain}) == 20
+    rows = [[sorted(row for part in step["rows"][0] for row in part) for step in job] for job in (plain, balanced)]
+    assert rows[0] == rows[1]
+    padded, tokens = (sum(step[name] for step in balanced) for name in ("padded_tokens", "tokens"))
+    assert padded / (padded + tokens) < 0.08
+
+
 def test_schedules_on_real_rows_give_the_losses_of_1f1b(model: Path, up: Standing, tmp_path: Path) -> None:
     schedules = {
         "1f1b": {},

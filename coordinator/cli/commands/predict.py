@@ -1,0 +1,94 @@
+"""takt predict"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from takt.v1 import jobs_pb2 as pb
+
+from coordinator.choices import Split
+from coordinator.cli.checkpoint_folder import find_checkpoint
+from coordinator.cli.client import connect
+from coordinator.cli.console import print_json, print_line, print_remark, stderr
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.folder import job_folder
+from coordinator.cli.here import run_here
+from coordinator.cli.model_folder import write_model
+from coordinator.cli.options import (
+    DEFAULT_STATE_DIR,
+    Coordinator,
+    JobId,
+    NewJobId,
+    Output,
+    OutputFormat,
+    StateDir,
+)
+from coordinator.cli.outcome import EXIT_CODES, outcome_line, watch
+from coordinator.cli.summary import read_evaluations
+from coordinator.files import JobFiles
+from coordinator.job_id import check_job_id
+from coordinator.local_facts import local_facts
+from coordinator.planning import plan_job
+from coordinator.spec import JobSpec, from_json, parse_spec, to_json
+
+Rows = Annotated[Split, typer.Option("--split", metavar="SPLIT", help="Rows to predict, such as test.")]
+Step = Annotated[int | None, typer.Option("--step", min=0, metavar="N", help="Checkpoint of step N, else the newest.")]
+
+
+def command(
+    *,
+    job_id: JobId,
+    split: Rows,
+    step: Step = None,
+    new_id: NewJobId = None,
+    coordinator: Coordinator = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    output: Output = OutputFormat.TABLE,
+) -> ExitCode:
+    """Predict the rows of a split with the model of a job, in the form of GLUE's submissions.
+
+    A job of its own does it, in the layout of the job that has trained: at the coordinator that is named, which
+    must share the state folder, else with services that are started here and stopped. It leaves
+    STATE_DIR/jobs/ITS-ID/predictions-SPLIT.tsv, in the order of the file, and where the split has labels the
+    task's metrics in eval.jsonl.
+    """
+    if new_id is not None:
+        check_job_id(new_id)
+    state_dir = state_dir.resolve()
+    folder = job_folder(state_dir, job_id)
+    checkpoint = find_checkpoint(folder, step=step)
+    model = state_dir / "exports" / f"{job_id}-step-{checkpoint.step}"
+    if not model.is_dir():
+        write_model(checkpoint, model, spec=folder / "spec.json")
+    spec = _predicting(from_json((folder / "spec.json").read_text()), model=model, split=split)
+    if coordinator is not None:
+        with connect(coordinator) as client:
+            job = client.submit(to_json(spec), job_id=new_id)
+            job = watch(client, job.id, on_change=lambda _: None)
+    else:
+        model_facts, data_facts = local_facts(spec)
+        plan = plan_job(spec, model=model_facts, data=data_facts)
+        job = run_here(plan, job_id=new_id, state_dir=state_dir, strict=False, console=stderr())
+    print_remark(outcome_line(job))
+    if job.state == pb.JOB_STATE_SUCCEEDED:
+        _tell(job, trained=job_id, split=split, state_dir=state_dir, output=output)
+    return EXIT_CODES.get(job.state, ExitCode.JOB_CANCELLED)
+
+
+def _predicting(trained: JobSpec, *, model: Path, split: Split) -> JobSpec:
+    """Return the job that predicts with ``model`` what the job ``trained`` has learnt."""
+    document = trained.model_dump(mode="json", by_alias=True)
+    document["model"] |= {"pretrained": os.fspath(model), "config": None}
+    document["predict"]["split"] = split
+    return parse_spec(document)
+
+
+def _tell(job: pb.Job, *, trained: str, split: Split, state_dir: Path, output: OutputFormat) -> None:
+    files = JobFiles.of(state_dir, job.id)
+    (record,) = read_evaluations(files.folder)
+    path = files.predictions(split)
+    if output is OutputFormat.JSON:
+        print_json({"id": job.id, "job": trained, "split": split, "file": os.fspath(path), "evaluation": record})
+    else:
+        print_line(f"{path}: {record['examples']} predictions")
