@@ -344,7 +344,7 @@ def test_spec_with_many_problems_tells_them_all_in_the_order_of_the_file() -> No
         train={"batch_size": "8", "learning_rate": "1e-5", "precision": "half", "epochs": 1, "max_steps": 2},
         schedule__num_microbatches=64,
         parallel={"pp": 0, "tp": 2},
-        data={"task": "sst2", "tokenizer": "/t"},
+        data={"task": "sst2", "source": "glue", "tokenizer": "/t"},
         model={},
         name="a b",
     )

@@ -132,13 +132,15 @@ def test_h13_a_glue_folder_offline_needs_no_connection_and_not_the_library(tmp_p
 
 @pytest.mark.parametrize("name", OFFLINE)
 def test_h13_b_nothing_prepared_offline_is_refused_in_time_by_task_and_folder(tmp_path: Path, name: str) -> None:
+    cache = tmp_path / "home" / "datasets"
+
     facts = FactsProgram(tmp_path / "home", HUB, env={name: "1"}, watched=True).end()
 
     assert (facts.code, facts.out) == (2, "")
     told, watched = facts.err.splitlines()
     assert told == (
-        f"error: task sst2: data.source is hub, but the data set nyu-mll/glue is not in {tmp_path}/home/datasets/"
-        "nyu-mll___glue/sst2, and HF_HUB_OFFLINE or HF_DATASETS_OFFLINE forbids to download it; give data.source a "
+        f"error: task sst2: data.source is hub, but the data set nyu-mll/glue is not in {cache}/nyu-mll___glue/sst2, "
+        "and HF_HUB_OFFLINE or HF_DATASETS_OFFLINE forbids to download it; give data.source a "
         "folder in the official GLUE layout, which holds SST-2/train.tsv, or run it once where the Hub can be reached"
     )
     assert json.loads(watched)["seen"] == []

@@ -30,17 +30,18 @@ def test_job_without_a_source_is_trained_on_what_the_cache_holds_and_refused_whe
         "eval.at_end": True,
     }
     job_file = write_job(tmp_path / "job.yaml", changes)
-    env = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"}
+    home = tmp_path / "home"
+    env = {"HF_HOME": str(home), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "1"}
 
     refused = takt("validate", job_file, env=env, limit_seconds=30)
     assert refused.code == 2
     (told,) = [line for line in refused.err.splitlines() if line.startswith("error: ")]
-    assert f"task sst2: data.source is hub, but the data set nyu-mll/glue is not in {tmp_path}/home/" in told
+    assert f"task sst2: data.source is hub, but the data set nyu-mll/glue is not in {home}/" in told
     assert "give data.source a folder in the official GLUE layout" in told
 
     splits = {"train": columns(33), "validation": columns(5), "test": columns(4)}
     folder = write_hub(tmp_path / "glue", "sst2", splits, sst2_features())
-    prepare(folder, "sst2", tmp_path / "home" / "datasets")
+    prepare(folder, "sst2", home / "datasets")
     options = ("--id", "hub", "--state-dir", tmp_path / "state")
     ran = takt("run", job_file, *options, env=env)
     assert ran.code == 0, ran.err
