@@ -28,11 +28,11 @@ class SplitKey:
     max_train_rows: int | None
     stamps: tuple[FileStamp, ...]
 
-    def digest(self) -> str:
+    def digest(self, *, service: str) -> str:
         """Return the digest of all this that outlives a process: the contents of the files, wherever they lie.
 
-        The tokenizers library's version and the service's own sources are part of it, so that what another version
-        would read, cut or lay out differently has another digest, and nobody has to remember to count a version up.
+        Args:
+            service: `service_digest`.
 
         Raises:
             OSError: a file cannot be read.
@@ -40,9 +40,21 @@ class SplitKey:
         places = {"source", "tokenizer", "stamps"}
         decides = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in places}
         files = [(stamp.path.name, _content(stamp.path)) for stamp in self.stamps]
-        sources = [(path.name, _content(path)) for path in sorted(SOURCES.glob("*.py"))]
-        text = json.dumps([decides, files, sources, tokenizers.__version__], sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+        return _digest(decides, files, service)
+
+
+def service_digest() -> str:
+    """Return the digest of the service itself: its sources and the version of the tokenizers library.
+
+    What another version would generate, read, cut or lay out differently has another digest with it, and nobody has
+    to remember to count a version up.
+    """
+    sources = [(path.name, _content(path)) for path in sorted(SOURCES.glob("*.py"))]
+    return _digest(sources, tokenizers.__version__)
+
+
+def _digest(*values: object) -> str:
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=20).hexdigest()
 
 
 def _content(path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from dataloader_svc.split_key import SplitKey
+from dataloader_svc.split_key import SplitKey, service_digest
 from dataloader_svc.token_file import DamagedError, pack, unpack
 from dataloader_svc.tokens import TokenisedRows
 
@@ -30,20 +30,28 @@ class TokenFolder:
         self._path = path
         self._max_bytes = max_bytes
         """Of all files, those that a killed service left unfinished included."""
+        self._service = service_digest()  # of what runs, whatever becomes of the sources
 
     def get(self, key: SplitKey, tokenise: Callable[[], TokenisedRows]) -> TokenisedRows:
         """Return the rows of this key, out of their file where there is one."""
         started = time.perf_counter()
-        name = _name_of(key)
+        name = self._name_of(key)
         rows = None if name is None else self._read(name)
         is_kept = rows is not None
         if rows is None:
             rows = tokenise()
-            if name is not None and name == _name_of(key):  # else a file changed while it was read
+            if name is not None and name == self._name_of(key):  # else a file changed while it was read
                 self._write(name, rows)
         seconds = round(time.perf_counter() - started, 3)
         _log.info("split is loaded", task=key.task, split=key.split, rows=rows.num_rows, kept=is_kept, seconds=seconds)
         return rows
+
+    def _name_of(self, key: SplitKey) -> str | None:
+        """Return the name of the key's file; None where a file of the key cannot be read."""
+        try:
+            return key.digest(service=self._service)
+        except OSError:  # who tokenises says so
+            return None
 
     def _read(self, name: str) -> TokenisedRows | None:
         path = self._path / f"{name}{SUFFIX}"
@@ -85,13 +93,3 @@ class TokenFolder:
             num_bytes += size
             if num_bytes > self._max_bytes:
                 path.unlink(missing_ok=True)
-
-
-def _name_of(key: SplitKey) -> str | None:
-    """Return the name of the key's file; None for generated rows, and for files that cannot be read."""
-    if key.source is None:
-        return None
-    try:
-        return key.digest()
-    except OSError:  # who reads the file says so
-        return None

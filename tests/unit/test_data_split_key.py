@@ -47,42 +47,44 @@ def test_stamps_change_with_each_file_that_tells_tokens(tmp_path: Path, name: st
     ids=lambda changes: next(iter(changes)),
 )
 def test_digest_changes_with_each_value(folder: Path, changes: dict[str, Any]) -> None:
-    assert key_of(folder, **changes).digest() != key_of(folder).digest()
+    assert key_of(folder, **changes).digest(service="now") != key_of(folder).digest(service="now")
 
 
 @pytest.mark.parametrize("name", ["train.tsv", "tokenizer.json"])
 def test_digest_changes_with_a_file_of_the_same_size_and_time(folder: Path, name: str) -> None:
-    before, times = key_of(folder).digest(), (folder / name).stat()
+    before, times = key_of(folder).digest(service="now"), (folder / name).stat()
     text = (folder / name).read_text()
     (folder / name).write_text(text[:-1] + "x")
     os.utime(folder / name, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-    assert key_of(folder).digest() != before
+    assert key_of(folder).digest(service="now") != before
 
 
 def test_digest_stays_when_the_files_are_moved(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "second")
 
-    assert key_of(tmp_path / "second").digest() == key_of(folder).digest()
+    assert key_of(tmp_path / "second").digest(service="now") == key_of(folder).digest(service="now")
 
 
-def test_digest_changes_with_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = key_of(folder).digest()
+def test_digest_changes_with_the_service(folder: Path) -> None:
+    assert key_of(folder).digest(service="next") != key_of(folder).digest(service="now")
+
+
+def test_service_digest_changes_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = split_key.service_digest()
     monkeypatch.setattr(tokenizers, "__version__", "999.0")
 
-    assert key_of(folder).digest() != before
+    assert split_key.service_digest() != before
 
 
-def test_digest_changes_with_the_sources_of_the_service(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_service_digest_changes_with_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "sources"
     shutil.copytree(split_key.SOURCES, copy)
-    before = key_of(folder).digest()
+    before = split_key.service_digest()
     monkeypatch.setattr(split_key, "SOURCES", copy)
-    assert key_of(folder).digest() == before
+    assert split_key.service_digest() == before
 
     with (copy / "glue.py").open("a") as file:
         file.write("# read another way\n")
 
-    assert key_of(folder).digest() != before
+    assert split_key.service_digest() != before

@@ -88,9 +88,17 @@ def test_get_other_key_has_a_file_of_its_own(folder: Path, kept: Path) -> None:
     assert len(list(kept.iterdir())) == 2
 
 
-def test_get_generated_rows_are_not_kept(folder: Path, kept: Path) -> None:
-    TokenFolder(kept, max_bytes=PLENTY).get(key_of(folder, source=None), lambda: ROWS)
+def test_get_rows_of_no_file_are_kept_as_well(folder: Path, kept: Path) -> None:
+    key = key_of(folder, source=None, stamps=())
+    TokenFolder(kept, max_bytes=PLENTY).get(key, lambda: ROWS)
 
+    assert same(TokenFolder(kept, max_bytes=PLENTY).get(key, fail), ROWS)
+
+
+def test_get_missing_file_is_for_who_tokenises_to_tell(folder: Path, kept: Path) -> None:
+    (folder / "train.tsv").unlink()
+
+    assert TokenFolder(kept, max_bytes=PLENTY).get(key_of(folder), lambda: ROWS) is ROWS
     assert not kept.exists()
 
 
