@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 MARK = "TAKT_TEST_SESSION"
 PROC = Path("/proc")
 
 # On tiny tensors torch's threads spend their time waiting for each other; executors compute with one as well.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes says how busy the machine is; every test has a limit of its own.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session", autouse=True)
