@@ -54,12 +54,19 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         agent = first.hello.agent
         outbox = self._attendance.joined(first.hello)
         lost, reason = True, "its stream broke"
-        reader = _Reader(request_iterator, lambda message: self._attendance.said(agent, message), outbox)
+
+        def hear(message: pb.AttendRequest) -> None:
+            nonlocal lost, reason
+            if message.HasField("leaving"):
+                lost, reason = False, "it left"
+                outbox.put_nowait(None)
+            else:
+                self._attendance.said(agent, message)
+
+        reader = _Reader(request_iterator, hear, outbox)
         try:
             while (message := await outbox.get()) is not None:
                 yield message
-            if reader.has_ended:
-                lost, reason = False, "it left"
         finally:
             reader.stop()
             self._attendance.gone(agent, outbox, reason, lost=lost)
@@ -92,8 +99,6 @@ class _Reader:
         on_message: Callable[[Request], None],
         outbox: asyncio.Queue[Response | None],
     ) -> None:
-        self.has_ended = False
-        """Whether the peer ended the stream in good order."""
         self._task = asyncio.create_task(self._read(requests, on_message, outbox))
 
     def stop(self) -> None:
@@ -109,6 +114,5 @@ class _Reader:
         try:
             async for message in requests:
                 on_message(message)
-            self.has_ended = True
         finally:
             outbox.put_nowait(None)

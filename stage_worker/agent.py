@@ -123,7 +123,7 @@ class Agent:
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._idle.wait()
                 if self._stream is not None:
-                    await self._stream.drain()
+                    await self._stream.leave()
         except TimeoutError:
             log.warning("executor did not end in time", seconds=_STOP_SECONDS)
 
@@ -212,6 +212,8 @@ class Agent:
             except StreamLostError as error:
                 reason = str(error)
             self._stream = None
+            if stream.left:
+                return
             now = time.monotonic()
             if stream.welcomed:
                 heard_at, told = now, ""

@@ -1,6 +1,7 @@
 """The agent's stream to the coordinator: one call, from hello to its end."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import grpc.aio
@@ -10,6 +11,7 @@ from takt.v1 import workers_pb2 as pb
 from takt.v1 import workers_pb2_grpc as pb_grpc
 
 _WELCOME_SECONDS = 10.0
+_GOODBYE_SECONDS = 2.0
 
 log = structlog.get_logger()
 
@@ -26,6 +28,9 @@ class CoordinatorStream:
         self._on_message = on_message
         self.welcomed = False
         """Whether the coordinator has taken the slot on."""
+        self.left = False
+        """Whether the agent has said goodbye."""
+        self._ended = asyncio.Event()
         self._outbox: asyncio.Queue[pb.AttendRequest] = asyncio.Queue()
         self._outbox.put_nowait(pb.AttendRequest(hello=hello))
 
@@ -33,9 +38,13 @@ class CoordinatorStream:
         """Queue a message; it never waits, whatever the coordinator does."""
         self._outbox.put_nowait(message)
 
-    async def drain(self) -> None:
-        """Wait until everything that was said has been handed to gRPC."""
-        await self._outbox.join()
+    async def leave(self) -> None:
+        """Say goodbye, and wait until the coordinator has heard everything and ended the stream, or does not answer."""
+        self.left = True
+        self.say(pb.AttendRequest(leaving=pb.AgentLeaving()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._ended.wait()
 
     async def attend(self) -> None:
         """Dial, and deliver messages until the stream ends; never returns.
@@ -64,6 +73,7 @@ class CoordinatorStream:
             finally:
                 sender.cancel()
                 call.cancel()
+                self._ended.set()
 
     async def _send(self, call: grpc.aio.StreamStreamCall[pb.AttendRequest, pb.AttendResponse]) -> None:
         while True:

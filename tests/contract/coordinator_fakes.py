@@ -126,7 +126,12 @@ class FakeAgent:
         self._task = asyncio.create_task(self._attend())
 
     async def leave(self) -> None:
-        """End the stream in good order."""
+        """Say goodbye; the coordinator ends the stream."""
+        await self._outbox.put(workers_pb2.AttendRequest(leaving=workers_pb2.AgentLeaving()))
+        await self._task
+
+    async def fall_silent(self) -> None:
+        """End the stream without a goodbye: so a coordinator may see the end of an agent that was killed."""
         await self._outbox.put(None)
         await self._task
 

@@ -170,6 +170,12 @@ async def test_agent_leaves_in_good_order_its_slot_is_gone(world: Rig) -> None:
     assert [slot.slot for slot in await world.slots()] == [1]
 
 
+async def test_agent_without_a_goodbye_is_lost_and_its_slot_is_shown(world: Rig) -> None:
+    await world.add_agents(2)
+    await world.agents[0].fall_silent()
+    assert [slot.state for slot in await world.slots()] == ["lost", "free"]
+
+
 @pytest.mark.parametrize("stream", ["Attend", "Execute"])
 async def test_stream_without_hello_is_refused(world: Rig, stream: str) -> None:
     request = workers_pb2.AttendRequest if stream == "Attend" else workers_pb2.ExecuteRequest

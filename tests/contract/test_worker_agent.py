@@ -79,6 +79,8 @@ class Coordinator(pb_grpc.WorkerServiceServicer):
         async def listen() -> None:
             async for message in request_iterator:
                 attendance.heard.put_nowait(message)
+                if message.HasField("leaving"):
+                    attendance.hang_up()
 
         listener = asyncio.create_task(listen())
         self.streams.put_nowait(attendance)
@@ -325,6 +327,7 @@ async def test_agent_told_to_stop_ends_its_executor_and_says_so(
     ended = await attendance.hear("ended")
     assert ended.cause == pb.END_CAUSE_RELEASED
     assert "SIGTERM was received" in ended.message
+    await attendance.hear("leaving")
 
 
 async def test_agent_is_ready_only_while_a_stage_is_loaded(

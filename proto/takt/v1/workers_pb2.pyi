@@ -26,18 +26,24 @@ END_CAUSE_SILENT: EndCause
 END_CAUSE_NOT_STARTED: EndCause
 
 class AttendRequest(_message.Message):
-    __slots__ = ("hello", "heartbeat", "started", "ended", "inspected")
+    __slots__ = ("hello", "heartbeat", "started", "ended", "inspected", "leaving")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     INSPECTED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     hello: AgentHello
     heartbeat: Heartbeat
     started: ExecutorStarted
     ended: ExecutorEnded
     inspected: ModelInspected
-    def __init__(self, hello: _Optional[_Union[AgentHello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., started: _Optional[_Union[ExecutorStarted, _Mapping]] = ..., ended: _Optional[_Union[ExecutorEnded, _Mapping]] = ..., inspected: _Optional[_Union[ModelInspected, _Mapping]] = ...) -> None: ...
+    leaving: AgentLeaving
+    def __init__(self, hello: _Optional[_Union[AgentHello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., started: _Optional[_Union[ExecutorStarted, _Mapping]] = ..., ended: _Optional[_Union[ExecutorEnded, _Mapping]] = ..., inspected: _Optional[_Union[ModelInspected, _Mapping]] = ..., leaving: _Optional[_Union[AgentLeaving, _Mapping]] = ...) -> None: ...
+
+class AgentLeaving(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class AttendResponse(_message.Message):
     __slots__ = ("welcome", "assign", "release", "inspect_model")
