@@ -41,7 +41,7 @@ def submission(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def trained(_four_slots: Standing, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[str]]:
     """Train a job named ``trained``; return its export, and the texts of its test and dev rows."""
-    tmp_path = tmp_path_factory.mktemp("trained")
+    tmp_path = tmp_path_factory.mktemp("learner")
     model = save_tiny_bert(tmp_path / "model")
     train, dev, test = (sentences(count, shift=shift) for count, shift in ((40, 0), (23, 3), (5, 5)))
     glue = tmp_path / "glue" / "SST-2"
@@ -55,9 +55,9 @@ def trained(_four_slots: Standing, tmp_path_factory: pytest.TempPathFactory) -> 
         "eval.batch_size": 8,
     }
     up = _four_slots
-    up.submit(write_job(tmp_path / "job.json", changes), "trained")
-    assert up.end_of("trained")["state"] == "SUCCEEDED"
-    exported("trained", state_dir=up.state_dir, out=tmp_path / "export")
+    up.submit(write_job(tmp_path / "job.json", changes), "learner")
+    assert up.end_of("learner")["state"] == "SUCCEEDED"
+    exported("learner", state_dir=up.state_dir, out=tmp_path / "export")
     return tmp_path / "export", test, dev
 
 
@@ -65,20 +65,20 @@ def test_h01_rows_without_labels_are_predicted_in_the_order_of_the_file(
     up: Standing, trained: tuple[Path, list[str], list[str]]
 ) -> None:
     folder, test, _ = trained
-    options = ("--split", "test", "--id", "told", "--state-dir", up.state_dir, "--output", "json")
-    finished = up.takt("predict", "trained", *options)
+    options = ("--split", "test", "--id", "learner-test", "--state-dir", up.state_dir, "--output", "json")
+    finished = up.takt("predict", "learner", *options)
     assert finished.code == 0, finished.err
-    found = submission(up.folder("told") / "predictions-test.tsv")
+    found = submission(up.folder("learner-test") / "predictions-test.tsv")
     assert [row["index"] for row in found] == ["0", "1", "2", "3", "4"]
     assert [int(row["prediction"]) for row in found] == predicted(folder, test)
-    (record,) = lines_of(up.folder("told") / "eval.jsonl")
+    (record,) = lines_of(up.folder("learner-test") / "eval.jsonl")
     assert (record["split"], record["examples"], record["loss"]) == ("test", 5, None)
     assert record["reason"] == "the split has no labels"
     document = finished.document
-    assert (document["id"], document["job"], document["split"]) == ("told", "trained", "test")
-    assert Path(document["file"]) == up.folder("told") / "predictions-test.tsv"
-    assert not list(up.folder("told").glob("checkpoints/*"))
-    status = json.loads(up.takt("status", "told", "--output", "json").out)
+    assert (document["id"], document["job"], document["split"]) == ("learner-test", "learner", "test")
+    assert Path(document["file"]) == up.folder("learner-test") / "predictions-test.tsv"
+    assert not list(up.folder("learner-test").glob("checkpoints/*"))
+    status = json.loads(up.takt("status", "learner-test", "--output", "json").out)
     assert (status["state"], status["reason"]) == ("SUCCEEDED", "all rows are predicted")
 
 
@@ -87,17 +87,17 @@ def test_labelled_rows_get_metrics_that_are_those_of_what_was_written(
 ) -> None:
     """Without a coordinator: its services are started for it, and stopped."""
     folder, _, dev = trained
-    options = ("--split", "validation", "--id", "dev", "--state-dir", up.state_dir.parent / "elsewhere")
-    missing = takt("predict", "trained", *options)
+    options = ("--split", "validation", "--id", "learner-dev", "--state-dir", up.state_dir.parent / "elsewhere")
+    missing = takt("predict", "learner", *options)
     assert missing.code == 3
-    finished = takt("predict", "trained", "--split", "validation", "--id", "dev", "--state-dir", up.state_dir)
+    finished = takt("predict", "learner", "--split", "validation", "--id", "learner-dev", "--state-dir", up.state_dir)
     assert finished.code == 0, finished.err
-    path = up.folder("dev") / "predictions-validation.tsv"
+    path = up.folder("learner-dev") / "predictions-validation.tsv"
     assert finished.out == f"{path}: 23 predictions\n"
     written = [int(row["prediction"]) for row in submission(path)]
     assert written == predicted(folder, dev)
     assert len(set(written)) == 2, "else the metrics say nothing"
-    (record,) = lines_of(up.folder("dev") / "eval.jsonl")
+    (record,) = lines_of(up.folder("learner-dev") / "eval.jsonl")
     labels = [int(index % 3 == 0) for index in range(23)]
     assert record["accuracy"] == pytest.approx(accuracy_score(labels, written))
     assert f1_score(labels, written) > 0
@@ -109,9 +109,9 @@ def test_prediction_of_a_split_that_is_not_there_is_refused_naming_those_that_ar
     del trained
     for arguments, told in (
         (("--split", "test_matched"), "predict.split: is test_matched, but task sst2 has train, validation, test"),
-        (("--split", "dev"), "is not one of"),
+        (("--split", "learner-dev"), "is not one of"),
         (("--split", "test", "--step", "99"), "has no checkpoint of step 99"),
     ):
-        finished = up.takt("predict", "trained", *arguments, "--state-dir", up.state_dir)
+        finished = up.takt("predict", "learner", *arguments, "--state-dir", up.state_dir)
         assert finished.code == (3 if "--step" in arguments else 2)
         assert told in finished.err
