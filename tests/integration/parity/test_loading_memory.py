@@ -39,8 +39,6 @@ print(json.dumps({"peak": status("VmHWM") - before, "own": model.num_parameters 
     [
         ("classification", 0, 55),
         ("classification", 2, 8),
-        ("classification", 5, 8),
-        ("masked_lm", 2, 8),
         ("masked_lm", 5, 55),
     ],
 )
