@@ -11,7 +11,7 @@ from coordinator.choices import Split
 from coordinator.cli.checkpoint_folder import find_checkpoint
 from coordinator.cli.client import connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr
-from coordinator.cli.exits import ExitCode
+from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.folder import job_folder
 from coordinator.cli.here import run_here
 from coordinator.cli.model_folder import write_model
@@ -86,7 +86,12 @@ def _predicting(trained: JobSpec, *, model: Path, split: Split) -> JobSpec:
 
 def _tell(job: pb.Job, *, trained: str, split: Split, state_dir: Path, output: OutputFormat) -> None:
     files = JobFiles.of(state_dir, job.id)
-    (record,) = read_evaluations(files.folder)
+    records = read_evaluations(files.folder)
+    if not records:
+        raise CliError(
+            ExitCode.INVALID, f"job {job.id} left nothing in {state_dir}; its coordinator has another folder"
+        )
+    (record,) = records
     path = files.predictions(split)
     if output is OutputFormat.JSON:
         print_json({"id": job.id, "job": trained, "split": split, "file": os.fspath(path), "evaluation": record})
