@@ -19,7 +19,7 @@ class Task(enum.StrEnum):
     DEMO = "demo"
 
 
-class Split(enum.StrEnum):
+class SplitName(enum.StrEnum):
     """The splits that GLUE tasks have."""
 
     TRAIN = "train"

@@ -190,7 +190,7 @@ class CheckpointSection(Section):
 class PredictSection(Section):
     """Predictions instead of training, by a model that has learnt the task."""
 
-    split: choices.Split | None = None
+    split: choices.SplitName | None = None
     """Rows to predict, as predictions-SPLIT.tsv in the form of GLUE's submissions; null trains."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from takt.v1 import jobs_pb2 as pb
 
-from coordinator.choices import Split
+from coordinator.choices import SplitName
 from coordinator.cli.checkpoint_folder import find_checkpoint
 from coordinator.cli.client import connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr
@@ -32,7 +32,7 @@ from coordinator.local_facts import local_facts
 from coordinator.planning import plan_job
 from coordinator.spec import JobSpec, from_json, parse_spec, to_json
 
-Rows = Annotated[Split, typer.Option("--split", metavar="SPLIT", help="Rows to predict, such as test.")]
+Rows = Annotated[SplitName, typer.Option("--split", metavar="SPLIT", help="Rows to predict, such as test.")]
 Step = Annotated[int | None, typer.Option("--step", min=0, metavar="N", help="Checkpoint of step N, else the newest.")]
 
 
@@ -76,7 +76,7 @@ def command(
     return EXIT_CODES.get(job.state, ExitCode.JOB_CANCELLED)
 
 
-def _predicting(trained: JobSpec, *, model: Path, split: Split) -> JobSpec:
+def _predicting(trained: JobSpec, *, model: Path, split: SplitName) -> JobSpec:
     """Return the job that predicts with ``model`` what the job ``trained`` has learnt."""
     document = trained.model_dump(mode="json", by_alias=True)
     document["model"] |= {"pretrained": os.fspath(model), "config": None}
@@ -84,7 +84,7 @@ def _predicting(trained: JobSpec, *, model: Path, split: Split) -> JobSpec:
     return parse_spec(document)
 
 
-def _tell(job: pb.Job, *, trained: str, split: Split, state_dir: Path, output: OutputFormat) -> None:
+def _tell(job: pb.Job, *, trained: str, split: SplitName, state_dir: Path, output: OutputFormat) -> None:
     files = JobFiles.of(state_dir, job.id)
     records = read_evaluations(files.folder)
     if not records:
