@@ -29,6 +29,7 @@ class SplitName(enum.StrEnum):
     TEST = "test"
     TEST_MATCHED = "test_matched"
     TEST_MISMATCHED = "test_mismatched"
+    AX = "ax"
 
 
 class Attention(enum.StrEnum):

@@ -46,14 +46,18 @@ def find_files(task: Task, repository: str) -> dict[SplitName, tuple[Path, ...]]
     datasets.disable_progress_bars()
     folder = _prepared(task, repository) or _prepare(task, repository)
     info = _info(folder)
-    missing = [split for split in task.splits if split not in info.splits]
+    missing = [split.on_hub for split in task.splits if split.on_hub not in info.splits]
     if missing:
         raise DataFileError(
             f"task {task.name}: {repository} has no split {', '.join(missing)}; it has {', '.join(info.splits)}"
         )
     found = {
         split: filenames_for_dataset_split(
-            folder, info.dataset_name, split, filetype_suffix="arrow", shard_lengths=info.splits[split].shard_lengths
+            folder,
+            info.dataset_name,
+            split.on_hub,
+            filetype_suffix="arrow",
+            shard_lengths=info.splits[split.on_hub].shard_lengths,
         )
         for split in task.splits
     }
@@ -79,7 +83,7 @@ def read_files(
             not to be left out.
     """
     assert task.layout is not None
-    place = f"task {task.name}: split {split} of {repository}"
+    place = f"task {task.name}: split {split.on_hub} of {repository}"
     labelled = task.layout.files[split].label_column is not None
     columns, features = _load(files, split, names=[*task.hub_texts, *([LABEL_COLUMN] if labelled else [])], place=place)
     for name in task.hub_texts:
@@ -213,7 +217,7 @@ def _load(
         columns: Mapping[str, Sequence[Any]] = rows[:]
     except (OSError, ValueError) as error:  # those of pyarrow are such
         raise DataFileError(f"{place} cannot be read from {folder}: {_told(error)}; {_AGAIN}") from error
-    expected = _info(folder).splits[split].num_examples
+    expected = _info(folder).splits[split.on_hub].num_examples
     if len(rows) != expected:
         raise DataFileError(f"{place} has {len(rows)} rows in {folder}, not {expected}; {_AGAIN}")
     return columns, rows.features

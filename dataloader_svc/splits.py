@@ -15,6 +15,13 @@ class SplitName(enum.StrEnum):
     TEST = "test"
     TEST_MATCHED = "test_matched"
     TEST_MISMATCHED = "test_mismatched"
+    AX = "ax"
+    """GLUE's diagnostic set, which a model of MNLI predicts."""
+
+    @property
+    def on_hub(self) -> str:
+        """What the data set on the Hub calls it."""
+        return "test" if self is SplitName.AX else self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,7 @@ WNLI = _task("wnli", "WNLI", _with_header(_PAIR, "label"), ("not_entailment", "e
 AX = _task(
     "ax",
     "diagnostic",
-    {_TEST: GlueFile(name="diagnostic.tsv", text_columns=_PAIR, label_column=None)},
+    {SplitName.AX: GlueFile(name="diagnostic.tsv", text_columns=_PAIR, label_column=None)},
     _INFERENCE,
     label_values=_INFERENCE,
     hub_texts=("premise", "hypothesis"),

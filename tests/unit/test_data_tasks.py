@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataloader_svc.corpus import read_rows
-from dataloader_svc.errors import DataFileError
+from dataloader_svc.errors import DataFileError, SpecError
 from dataloader_svc.facts import inspect_data
 from dataloader_svc.labels import labels_of
 from dataloader_svc.settings import DataSettings
@@ -158,7 +158,7 @@ def test_read_rows_of_a_task_finds_texts_and_labels_by_name(
         (
             "ax",
             "diagnostic/diagnostic.tsv",
-            SplitName.TEST,
+            SplitName.AX,
             [("index", "sentence1", "sentence2"), ("0", "a", "b")],
             ("a",),
         ),
@@ -218,6 +218,19 @@ def test_task_without_a_file_to_train_on_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "diagnostic" / "diagnostic.tsv", ("index", "sentence1", "sentence2"), ("0", "a", "b"))
     with pytest.raises(DataFileError, match="task ax has no split to train on"):
         inspect_data(job(tmp_path, "ax"))
+
+
+def test_diagnostic_set_is_predicted_under_the_label_ids_of_a_model_of_mnli(tmp_path: Path) -> None:
+    """It has no folder MNLI beside it; predictions have names, as GLUE's submission AX.tsv has them."""
+    model = model_with(tmp_path / "model", "contradiction", "entailment", "neutral")
+    write(tmp_path / "diagnostic" / "diagnostic.tsv", ("index", "sentence1", "sentence2"), *[("0", "a", "b")] * 3)
+    changes = {"predict.split": "ax", "model.pretrained": str(model)}
+    facts = inspect_data(job(tmp_path, "ax", changes))
+    assert [(split.name, split.num_rows, split.labelled) for split in facts.splits] == [("ax", 3, False)]
+    assert facts.labels == facts.written_labels == ("contradiction", "entailment", "neutral")
+    write(tmp_path / "SST-2" / "train.tsv", ("sentence", "label"), ("a", "1"))
+    with pytest.raises(SpecError, match=r"predict\.split: is ax, but task sst2 has train in its files"):
+        inspect_data(job(tmp_path, "sst2", {"predict.split": "ax"}))
 
 
 def model_with(folder: Path, *labels: str) -> Path:

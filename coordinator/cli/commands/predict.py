@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from takt.v1 import jobs_pb2 as pb
 
-from coordinator.choices import SplitName
+from coordinator.choices import SplitName, Task
 from coordinator.cli.checkpoint_folder import find_checkpoint
-from coordinator.cli.client import connect
+from coordinator.cli.client import JobClient, connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.folder import job_folder
@@ -32,7 +32,9 @@ from coordinator.local_facts import local_facts
 from coordinator.planning import plan_job
 from coordinator.spec import JobSpec, from_json, parse_spec, to_json
 
-Rows = Annotated[SplitName, typer.Option("--split", metavar="SPLIT", help="Rows to predict, such as test.")]
+Rows = Annotated[
+    SplitName, typer.Option("--split", metavar="SPLIT", help="Rows to predict, such as test; ax with a job of mnli.")
+]
 Step = Annotated[int | None, typer.Option("--step", min=0, metavar="N", help="Checkpoint of step N, else the newest.")]
 
 
@@ -51,7 +53,8 @@ def command(
     A job of its own does it, in the layout of the job that has trained: at the coordinator that is named, which
     must share the state folder, else with services that are started here and stopped. It leaves
     STATE_DIR/jobs/ITS-ID/predictions-SPLIT.tsv, in the order of the file, and where the split has labels the
-    task's metrics in eval.jsonl.
+    task's metrics in eval.jsonl. Ctrl-C ends it with services that were started here; at a coordinator the job
+    goes on.
     """
     if new_id is not None:
         check_job_id(new_id)
@@ -64,8 +67,7 @@ def command(
     spec = _predicting(from_json((folder / "spec.json").read_text()), model=model, split=split)
     if coordinator is not None:
         with connect(coordinator) as client:
-            job = client.submit(to_json(spec), job_id=new_id)
-            job = watch(client, job.id, on_change=lambda _: None)
+            job = _attended(client, client.submit(to_json(spec), job_id=new_id).id)
     else:
         model_facts, data_facts = local_facts(spec)
         plan = plan_job(spec, model=model_facts, data=data_facts)
@@ -76,11 +78,22 @@ def command(
     return EXIT_CODES.get(job.state, ExitCode.JOB_CANCELLED)
 
 
+def _attended(client: JobClient, job_id: str) -> pb.Job:
+    """Return the job when it has ended; somebody who does not want to wait for that is told how to go on."""
+    try:
+        return watch(client, job_id, on_change=lambda _: None)
+    except KeyboardInterrupt:
+        print_remark(f"job {job_id} goes on: takt wait {job_id} waits for its end, takt cancel {job_id} ends it")
+        raise
+
+
 def _predicting(trained: JobSpec, *, model: Path, split: SplitName) -> JobSpec:
     """Return the job that predicts with ``model`` what the job ``trained`` has learnt."""
     document = trained.model_dump(mode="json", by_alias=True)
     document["model"] |= {"pretrained": os.fspath(model), "config": None}
     document["predict"]["split"] = split
+    if (trained.data.task, split) == (Task.MNLI, SplitName.AX):
+        document["data"]["task"] = Task.AX  # its labels are MNLI's, and found by their names
     return parse_spec(document)
 
 

@@ -76,7 +76,7 @@ def test_h02_scores_are_learnt_as_numbers(up: Standing, tmp_path: Path) -> None:
 
 
 def test_h05_two_validation_splits_under_the_label_ids_of_the_model(up: Standing, tmp_path: Path) -> None:
-    """The model has the labels in another order than the data set; names tell them apart."""
+    """The model has the labels in another order than the data set; names tell them apart, in predictions too."""
     order = ("contradiction", "entailment", "neutral")
     names = {"id2label": dict(enumerate(order)), "label2id": {label: index for index, label in enumerate(order)}}
     model = save_tiny_bert(tmp_path / "model", num_labels=3, **names)
@@ -106,6 +106,16 @@ def test_h05_two_validation_splits_under_the_label_ids_of_the_model(up: Standing
         found = [export.config.id2label[int(i)] for i in outputs_of(tmp_path / "mnli-model", each).argmax(dim=1)]
         right = sum(name == label[row] for name, row in zip(found, each, strict=True))
         assert record["accuracy"] == pytest.approx(right / len(each))
+
+    asked = pairs(12, seed=4)
+    lines = [(index, *row) for index, row in enumerate(asked)]
+    write_rows(tmp_path / "glue" / "diagnostic" / "diagnostic.tsv", ("index", *PAIR), lines)
+    predicted = up.takt("predict", "mnli", "--split", "ax", "--id", "mnli-ax", "--state-dir", up.state_dir)
+    assert predicted.code == 0, predicted.err
+    names = [export.config.id2label[int(i)] for i in outputs_of(tmp_path / "mnli-model", asked).argmax(dim=1)]
+    assert all(name != INFERENCE[order.index(name)] for name in names), "no name has its place in both orders"
+    written = (up.folder("mnli-ax") / "predictions-ax.tsv").read_text()
+    assert written.splitlines() == ["index\tprediction", *(f"{row}\t{name}" for row, name in enumerate(names))]
 
 
 def test_regrouped_rows_have_the_gradient_of_the_global_batch(up: Standing, tmp_path: Path) -> None:

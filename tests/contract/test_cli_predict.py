@@ -1,0 +1,95 @@
+"""``takt predict`` at a coordinator: the job that it gives, and what an interrupt leaves; a JobService of its own."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from fake_jobs import Jobs
+from takt.v1 import jobs_pb2 as pb
+from takt.v1 import jobs_pb2_grpc as pb_grpc
+
+from coordinator.cli.app import main
+from coordinator.spec import parse_spec, to_json
+
+pytestmark = pytest.mark.timeout(30)
+
+
+class Coordinator(Jobs):
+    """Interrupts the program that looks at a job, as Ctrl-C does, where that is asked for."""
+
+    interrupts = False
+    address = ""
+
+    def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobResponse:  # noqa: N802
+        if self.interrupts:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().GetJob(request, context)
+
+
+@pytest.fixture
+def jobs() -> Iterator[Coordinator]:
+    """Return a coordinator whose jobs fail when they are looked at."""
+    coordinator = Coordinator()
+    coordinator.end_state = pb.JOB_STATE_FAILED
+    coordinator.looks_left = 0
+    server = grpc.server(ThreadPoolExecutor(max_workers=2), options=[("grpc.so_reuseport", 0)])
+    pb_grpc.add_JobServiceServicer_to_server(coordinator, server)
+    coordinator.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield coordinator
+    server.stop(grace=None).wait()
+
+
+def trained(state_dir: Path, task: str) -> Path:
+    """Write what a job named ``learner`` has left behind three steps, and its export; return the export."""
+    folder = state_dir / "jobs" / "learner"
+    document = {
+        "name": "learner",
+        "model": {"config": {"model_type": "bert"}},
+        "data": {"task": task, "source": "/glue", "tokenizer": "/tokens", "max_length": 77},
+        "parallel": {"pp": 2},
+    }
+    shards = [{"file": f"{s}", "kind": "parameters", "stage": s, "sha256": "", "bytes": 1} for s in range(2)]
+    manifest = {"schema": "takt/v1", "job": "learner", "step": 3, "epoch": 0, "num_stages": 2, "shards": shards}
+    checkpoint = folder / "checkpoints" / "step-3"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "spec.json").write_text(to_json(parse_spec(document)))
+    export = state_dir / "exports" / "learner-step-3"
+    export.mkdir(parents=True)
+    return export
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "expected"),
+    [("mnli", "test_matched", "mnli"), ("mnli", "ax", "ax"), ("rte", "test", "rte"), ("rte", "ax", "rte")],
+)
+def test_predict_gives_the_job_of_the_split_in_the_layout_of_the_trained_one(
+    jobs: Coordinator, tmp_path: Path, task: str, split: str, expected: str
+) -> None:
+    """The diagnostic set is a task of its own, for models of MNLI alone."""
+    export = trained(tmp_path, task)
+    arguments = ("--split", split, "--id", "guess", "--state-dir", str(tmp_path), "--coordinator", jobs.address)
+    assert main(["predict", "learner", *arguments]) == 1, "as the job ends"
+    spec = json.loads(jobs.specs["guess"])
+    assert (spec["data"]["task"], spec["predict"]["split"]) == (expected, split)
+    assert (spec["model"]["pretrained"], spec["model"]["config"]) == (str(export), None)
+    assert (spec["data"]["source"], spec["data"]["max_length"], spec["parallel"]["pp"]) == ("/glue", 77, 2)
+
+
+def test_predict_that_is_interrupted_says_how_to_go_on_and_leaves_the_job(
+    jobs: Coordinator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(tmp_path, "mnli")
+    jobs.interrupts, jobs.looks_left = True, -1
+    arguments = ("--split", "ax", "--id", "guess", "--state-dir", str(tmp_path), "--coordinator", jobs.address)
+    assert main(["predict", "learner", *arguments]) == 130
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "job guess goes on: takt wait guess waits for its end, takt cancel guess ends it\n"
+    assert jobs.jobs["guess"].state == pb.JOB_STATE_QUEUED
