@@ -15,12 +15,13 @@ from stage_worker.engine.ledger import Activity, Ledger
 from stage_worker.engine.loss import row_outputs
 from stage_worker.engine.open_step import OpenStep
 from stage_worker.engine.optimizer import OptimizerSettings
-from stage_worker.engine.precision import FP32, Precision
+from stage_worker.engine.precision import FP32, ComputeType, Precision
 from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.result import StepResult
 from stage_worker.engine.running_statistics import RunningStatistics
 from stage_worker.engine.shared import SharedSums, routes_of
 from stage_worker.engine.stage import Stage
+from stage_worker.engine.table_gradient import bind_tables
 from stage_worker.engine.transport import TransferKind, Transport
 from stage_worker.engine.update import Update
 from stage_worker.engine.weights import Weights
@@ -79,6 +80,10 @@ class Engine:
         self._on_command = on_command
         self._precision = precision
         weights = Weights(model, dtype=precision.compute.dtype)
+        if precision.compute is ComputeType.FP32 and model.device.type == "cpu":
+            # Elsewhere a whole table is quick to add, and to find which rows were read is to wait for the device;
+            # in other types a microbatch's gradient is not the sum.
+            bind_tables(model)
         self._statistics = RunningStatistics(model)
         self._update = Update(
             model,
