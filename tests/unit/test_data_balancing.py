@@ -1,4 +1,7 @@
-"""Rows regrouped by length: the grouping that the rule names, found by trying all, and nothing lost."""
+"""Rows regrouped by length: the grouping that the rule names, found by trying all.
+
+That no row is lost is in test_data_sharding_properties.
+"""
 
 import itertools
 
@@ -76,33 +79,6 @@ def test_groups_of_more_rows_than_places_are_as_many_and_cover_all() -> None:
     assert ends[-1] == len(lengths_n)
     assert max(sizes) <= 1.5 * sum(sizes) / 16
     assert sum(sizes) < 1.1 * lengths_n.sum(), "in the order of the draw it is 1.9 times"
-
-
-@given(
-    lengths=st.lists(st.integers(1, 128), min_size=1, max_size=70),
-    batch_size=st.integers(1, 40),
-    num_replicas=st.integers(1, 4),
-    num_microbatches=st.integers(1, 9),
-    drop_last=st.booleans(),
-)
-@settings(max_examples=100, deadline=None)
-def test_regrouped_steps_have_the_rows_of_the_steps_in_order(
-    lengths: list[int], batch_size: int, num_replicas: int, num_microbatches: int, *, drop_last: bool
-) -> None:
-    """And every replica has as many microbatches as it would have had."""
-    values = {"num_rows": len(lengths), "batch_size": batch_size, "seed": 7, "drop_last": drop_last}
-    plain = Sharding(num_replicas=1, num_microbatches=1, **values)
-    balanced = Sharding(
-        num_replicas=num_replicas,
-        num_microbatches=num_microbatches,
-        grouping=length_balanced(np.array(lengths)),
-        **values,
-    )
-    for step in range(1, 2 * plain.steps_per_epoch + 1):
-        found = balanced.step(step)
-        assert [len(microbatches) for microbatches in found.replicas] == [num_microbatches] * num_replicas
-        rows = [int(row) for microbatches in found.replicas for rows in microbatches for row in rows]
-        assert sorted(rows) == sorted(plain.step(step).replicas[0][0].tolist())
 
 
 def test_replicas_get_about_as_much_of_a_regrouped_step() -> None:

@@ -1,9 +1,7 @@
-"""Which rows belong to which microbatch."""
+"""Which rows belong to which microbatch; what holds for any layout is in test_data_sharding_properties."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dataloader_svc.sharding import Sharding, StepRangeError, microbatches_for_size, row_order, split_evenly
 
@@ -33,40 +31,6 @@ def test_step_10_rows_over_4_microbatches_has_sizes_3_3_2_2() -> None:
 
     assert [len(rows) for rows in step.replicas[0]] == [3, 3, 2, 2]
     assert step.num_rows == 10
-
-
-@pytest.mark.parametrize("num_replicas", [1, 2, 3])
-@pytest.mark.parametrize(("num_rows", "batch_size"), [(10, 4), (9, 4), (1, 4), (23, 5), (12, 6)])
-@pytest.mark.parametrize("num_microbatches", [1, 3, 8])
-def test_epoch_of_ragged_batches_has_each_row_once(
-    num_rows: int, batch_size: int, num_replicas: int, num_microbatches: int
-) -> None:
-    shards = sharding(num_rows, batch_size, num_replicas=num_replicas, num_microbatches=num_microbatches)
-
-    for epoch in range(3):
-        assert sorted(epoch_rows(shards, epoch)) == list(range(num_rows))
-
-
-@given(
-    num_rows=st.integers(1, 60),
-    batch_size=st.integers(1, 20),
-    num_replicas=st.integers(1, 4),
-    num_microbatches=st.integers(1, 9),
-)
-def test_step_of_any_layout_holds_the_rows_of_one_replica_in_their_order(
-    num_rows: int, batch_size: int, num_replicas: int, num_microbatches: int
-) -> None:
-    whole = sharding(num_rows, batch_size)
-    spread = sharding(num_rows, batch_size, num_replicas=num_replicas, num_microbatches=num_microbatches)
-
-    for number in range(1, whole.steps_per_epoch + 1):
-        replicas = spread.step(number).replicas
-        flat = [row for microbatches in replicas for rows in microbatches for row in rows]
-        assert flat == whole.step(number).replicas[0][0].tolist()
-        sizes = [sum(map(len, microbatches)) for microbatches in replicas]
-        assert max(sizes) - min(sizes) <= 1
-        assert sizes == sorted(sizes, reverse=True)
-        assert all(len(microbatches) == num_microbatches for microbatches in replicas)
 
 
 def test_steps_drop_last_leaves_the_short_batch_out() -> None:

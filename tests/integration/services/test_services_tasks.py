@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(240)
 
 INFERENCE = ("entailment", "neutral", "contradiction")
 PAIR = ("sentence1", "sentence2")
+RATE = 0.1
 
 
 def pairs(count: int, *, seed: int) -> list[tuple[str, str]]:
@@ -37,6 +38,21 @@ def outputs_of(folder: Path, rows: list[tuple[str, str]]) -> torch.Tensor:
         return torch.cat(
             [model(**tokenizer(*row, return_tensors="pt", return_token_type_ids=True)).logits for row in rows]
         )
+
+
+def descent(folder: Path, batches: list[list[tuple[str, str]]], ids: dict[tuple[str, str], int]) -> list[float]:
+    """Return the loss of each step of gradient descent in this process, on whole batches of pairs."""
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    losses = []
+    for batch in batches:
+        encoded = tokenizer(batch, padding=True, return_tensors="pt", return_token_type_ids=True)
+        loss = model(**encoded, labels=torch.tensor([ids[row] for row in batch])).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
 def finish(up: Standing, folder: Path, job: str, changes: dict[str, Any]) -> Path:
@@ -76,7 +92,10 @@ def test_h02_scores_are_learnt_as_numbers(up: Standing, tmp_path: Path) -> None:
 
 
 def test_h05_two_validation_splits_under_the_label_ids_of_the_model(up: Standing, tmp_path: Path) -> None:
-    """The model has the labels in another order than the data set; names tell them apart, in predictions too."""
+    """The model has the labels in another order than the data set; names tell them apart, in predictions too.
+
+    Also H22: on four stages, the loss of each step is that of one process.
+    """
     order = ("contradiction", "entailment", "neutral")
     names = {"id2label": dict(enumerate(order)), "label2id": {label: index for index, label in enumerate(order)}}
     model = save_tiny_bert(tmp_path / "model", num_labels=3, **names)
@@ -89,20 +108,23 @@ def test_h05_two_validation_splits_under_the_label_ids_of_the_model(up: Standing
         "model": {"pretrained": str(model)},
         "data": {"task": "mnli", "source": str(tmp_path / "glue"), "max_length": 32, "shuffle": False},
         "eval": {"at_end": True, "every_steps": 1, "batch_size": 8},
+        "parallel.pp": 4,
+        "train": {"epochs": 1, "global_batch_size": 10, "optimizer": "sgd", "learning_rate": RATE},
+        "train.lr_schedule": "constant",
+        "train.weight_decay": 0.0,
     }
     folder = finish(up, tmp_path, "mnli", changes)
-    logits = outputs_of(model, rows["train"][:16])
-    ids = torch.tensor([order.index(label[row]) for row in rows["train"][:16]])
-    first = torch.nn.functional.cross_entropy(logits, ids).item()
-    assert lines_of(folder / "steps.jsonl")[0]["loss"] == pytest.approx(first, abs=1e-5)
+    batches = [rows["train"][first : first + 10] for first in (0, 10, 20)]
+    losses = descent(model, batches, {row: order.index(label[row]) for row in rows["train"]})
+    assert [step["loss"] for step in lines_of(folder / "steps.jsonl")] == pytest.approx(losses, abs=1e-6)
     records = lines_of(folder / "eval.jsonl")
     splits = [("validation_matched", 21), ("validation_mismatched", 13)]
     assert [(r["step"], r["split"], r["examples"]) for r in records] == [
-        (s, *split) for s in (1, 2) for split in splits
+        (s, *split) for s in (1, 2, 3) for split in splits
     ]
     export = AutoModelForSequenceClassification.from_pretrained(tmp_path / "mnli-model")
     assert tuple(export.config.id2label.values()) == order
-    for record, each in zip(records[2:], (rows["dev_matched"], rows["dev_mismatched"]), strict=True):
+    for record, each in zip(records[4:], (rows["dev_matched"], rows["dev_mismatched"]), strict=True):
         found = [export.config.id2label[int(i)] for i in outputs_of(tmp_path / "mnli-model", each).argmax(dim=1)]
         right = sum(name == label[row] for name, row in zip(found, each, strict=True))
         assert record["accuracy"] == pytest.approx(right / len(each))
