@@ -6,6 +6,7 @@ carriage return before it), because sentences may hold other line separators
 of Unicode.
 """
 
+import codecs
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,17 +16,26 @@ from dataloader_svc.errors import DataFileError
 from dataloader_svc.splits import SplitName, SplitRows
 from dataloader_svc.tasks import GlueFile, GlueLayout, Task
 
+NO_LABEL = "-1"
+"""What files that were made of the Hub's data have in place of a class, where there is none."""
 Label = Callable[[str], int | float]
 """From what a file writes to the label; raises ValueError, with what is needed, for anything else."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One data line of a file."""
+    """One line of a file."""
 
     number: int
     """From 1, the header included."""
-    fields: list[str]
+    content: bytes
+
+    def fields(self) -> list[str]:
+        """Return its fields; raise ValueError, with what is wrong, where it is no text."""
+        try:
+            return self.content.decode().split("\t")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"is not UTF-8: byte {error.start} of it cannot be decoded") from None
 
 
 def find_file(task: Task, layout: GlueLayout, source: Path, split: SplitName) -> Path | None:
@@ -69,13 +79,14 @@ def read_file(path: Path, file: GlueFile, *, label_values: Sequence[str], skip_m
     malformed: list[str] = []
     for line in lines:
         try:
-            if len(line.fields) != len(columns):
-                raise ValueError(f"has {len(line.fields)} fields, not {len(columns)}")
-            found = None if label_place is None else label(line.fields[label_place])
+            fields = line.fields()
+            if len(fields) != len(columns):
+                raise ValueError(f"has {len(fields)} fields, not {len(columns)}")
+            found = None if label_place is None else label(fields[label_place])
         except ValueError as error:
             malformed.append(f"line {line.number} {error}")
             continue
-        texts.append([line.fields[place] for place in places])
+        texts.append([fields[place] for place in places])
         if found is not None:
             labels.append(found)
     if malformed and not skip_malformed:
@@ -94,6 +105,10 @@ def _reader(values: Sequence[str], column: str | None) -> Label:
     ids = {value: index for index, value in enumerate(values)}
 
     def class_id(text: str) -> int:
+        if text == NO_LABEL:
+            raise ValueError(
+                f"has {text!r} in column {column!r}, which means no label, need one of {', '.join(values)}"
+            )
         if text not in ids:
             raise ValueError(f"has {text!r} in column {column!r}, need one of {', '.join(values)}")
         return ids[text]
@@ -112,22 +127,23 @@ def _reader(values: Sequence[str], column: str | None) -> Label:
 
 def _table(path: Path, file: GlueFile) -> tuple[Sequence[str], list[_Line]]:
     """Return the names of the columns and the lines below them."""
-    lines = [_Line(number, line.split("\t")) for number, line in enumerate(_lines(path), start=1)]
+    lines = [_Line(number, line) for number, line in enumerate(_lines(path), start=1)]
     if file.columns is not None:
         return file.columns, lines
-    return lines[0].fields, lines[1:]
-
-
-def _lines(path: Path) -> list[str]:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return lines[0].fields(), lines[1:]
+    except ValueError as error:
+        raise DataFileError(f"{path} line 1 {error}; it should name the columns") from None
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise DataFileError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataFileError(f"{path} is not UTF-8: byte {error.start} cannot be decoded") from error
-    if not text:
+    if not content:
         raise DataFileError(f"{path} is empty")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    return [line.removesuffix(b"\r") for line in content.removesuffix(b"\n").split(b"\n")]
 
 
 def _place(path: Path, columns: Sequence[str], name: str) -> int:

@@ -1,14 +1,16 @@
 """Facts about a job's data, and the refusals before anything starts."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from dataloader_svc.app import app
 from dataloader_svc.corpus import check_allowed
 from dataloader_svc.errors import DataFileError, SpecError, TokenizerError
 from dataloader_svc.facts import inspect_data
 from dataloader_svc.splits import SplitName
-from tests.data_jobs import minilm, settings, tokenizer_without_mask, write_sst2
+from tests.data_jobs import minilm, real_glue, settings, spec_json, tokenizer_without_mask, write_sst2
 
 
 def test_inspect_data_demo_tells_splits_labels_and_steps() -> None:
@@ -104,3 +106,29 @@ def test_inspect_data_of_a_prediction_looks_at_its_split_alone(tmp_path: Path) -
     path.write_text("index\tsentence\n")
     with pytest.raises(SpecError, match=r"predict\.split: is test, which has no row"):
         inspect_data(settings({**values, "predict.split": "test"}))
+
+
+@pytest.mark.real_glue
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [  # as the files' own README counts them
+        ("cola", (8_551, 1_043, 1_063)),
+        ("mrpc", (3_667, 408, 1_725)),
+        ("rte", (2_490, 277, 3_000)),
+        ("sst2", (67_349, 872, 1_821)),
+        ("stsb", (5_749, 1_500, 1_379)),
+    ],
+)
+def test_facts_program_prints_the_rows_of_real_files(
+    task: str, rows: tuple[int, ...], *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = {"data.task": task, "data.source": str(real_glue()), "data.tokenizer": str(minilm())}
+    (tmp_path / "spec.json").write_text(spec_json(folders))
+
+    app(args=["facts", str(tmp_path / "spec.json")], standalone_mode=False)
+
+    splits = json.loads(capsys.readouterr().out)["splits"]
+    assert [(split["name"], split["rows"], split["malformed"]) for split in splits] == [
+        (name, count, 0) for name, count in zip(("train", "validation", "test"), rows, strict=True)
+    ]
+    assert [split["labelled"] for split in splits] == [True, True, False]

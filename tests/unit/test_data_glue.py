@@ -115,11 +115,14 @@ def test_read_rows_max_train_rows_cuts_the_training_split_only(tmp_path: Path) -
         (b"sentence\tlabel\na\t1\t0\n", r"train\.tsv line 2 has 3 fields, not 2"),
         (b"sentence\tlabel\na\t1\n\nb\t0\n", r"train\.tsv line 3 has 1 fields"),
         (b"sentence\tlabel\na\t1\nb\tpositive\n", r"train\.tsv line 3 has 'positive' in column 'label', need one of"),
-        (b"sentence\tlabel\na\t-1\n", r"train\.tsv line 2 has '-1' in column 'label'"),
+        (b"sentence\tlabel\na\t-1\n", r"train\.tsv line 2 has '-1' in column 'label', which means no label, need one"),
         (b"text\tlabel\na\t1\n", r"train\.tsv has no column 'sentence'; its header names 'text', 'label'"),
         (b"sentence\na\n", r"train\.tsv has no column 'label'"),
         (b"", r"train\.tsv is empty"),
-        (b"sentence\tlabel\n\xff\t1\n", r"train\.tsv is not UTF-8: byte 15"),
+        (b"\xef\xbb\xbf", r"train\.tsv is empty"),
+        (b"sentence\tlabel\na\t1\nb\xff\t1\n", r"train\.tsv line 3 is not UTF-8: byte 1 of it cannot be decoded; data"),
+        (b"sentence\tlabel\na\t1\n\xe2\x82", r"train\.tsv line 3 is not UTF-8: byte 0 of it"),
+        (b"s\xff\tlabel\na\t1\n", r"train\.tsv line 1 is not UTF-8: byte 1 of it cannot be decoded; it should name"),
     ],
 )
 def test_read_rows_broken_file_is_refused_by_place(tmp_path: Path, content: bytes, message: str) -> None:

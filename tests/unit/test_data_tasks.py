@@ -39,99 +39,121 @@ def mnli_line(index: int, first: str, second: str, *labels: str) -> tuple[str, .
     return (str(index), "1", "1e", "fiction", "( a )", "( b )", "(ROOT a)", "(ROOT b)", first, second, *labels)
 
 
+TRAINING = [
+    (
+        "cola",
+        "CoLA/train.tsv",
+        [("gj04", "1", "", "He left."), ("gj04", "0", "*", 'Him "left.')],
+        ("He left.", 'Him "left.'),
+        None,
+        (1, 0),
+    ),
+    (
+        "qqp",
+        "QQP/train.tsv",
+        [
+            ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
+            ("13", "1", "2", "Why?", "Why not?", "0"),
+            ("7", "3", "4", "How?", "In what way?", "1"),
+        ],
+        ("Why?", "How?"),
+        ("Why not?", "In what way?"),
+        (0, 1),
+    ),
+    (
+        "qnli",
+        "QNLI/train.tsv",
+        [
+            ("index", "question", "sentence", "label"),
+            ("0", "Who?", "It was me.", "entailment"),
+            ("1", "When?", "It was me.", "not_entailment"),
+        ],
+        ("Who?", "When?"),
+        ("It was me.", "It was me."),
+        (0, 1),
+    ),
+    (
+        "rte",
+        "RTE/train.tsv",
+        [
+            ("index", "sentence1", "sentence2", "label"),
+            ("0", "a", "b", "not_entailment"),
+            ("1", "c", "d", "entailment"),
+        ],
+        ("a", "c"),
+        ("b", "d"),
+        (1, 0),
+    ),
+    (
+        "wnli",
+        "WNLI/train.tsv",
+        [("index", "sentence1", "sentence2", "label"), ("0", "a", "b", "1"), ("1", "c", "d", "0")],
+        ("a", "c"),
+        ("b", "d"),
+        (1, 0),
+    ),
+    (
+        "mnli",
+        "MNLI/train.tsv",
+        [
+            (*MNLI_HEADER, "label1", "gold_label"),
+            mnli_line(0, "a", "b", "neutral", "contradiction"),
+            mnli_line(1, "c", "d", "entailment", "entailment"),
+            mnli_line(2, "e", "f", "entailment", "neutral"),
+        ],
+        ("a", "c", "e"),
+        ("b", "d", "f"),
+        (2, 0, 1),
+    ),
+    (
+        "stsb",
+        "STS-B/train.tsv",
+        [
+            (
+                "index",
+                "genre",
+                "filename",
+                "year",
+                "old_index",
+                "source1",
+                "source2",
+                "sentence1",
+                "sentence2",
+                "score",
+            ),
+            ("0", "main-news", "f", "2012", "1", "none", "none", "a", "b", "2.500"),
+            ("1", "main-news", "f", "2012", "2", "none", "none", "c", "d", "5"),
+        ],
+        ("a", "c"),
+        ("b", "d"),
+        (2.5, 5.0),
+    ),
+    (
+        "mrpc",
+        "MRPC/train.tsv",
+        [
+            ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+            ("1", "702876", "702977", "a", "b"),
+            ("0", "2108705", "2108831", "c", "d"),
+        ],
+        ("a", "c"),
+        ("b", "d"),
+        (1, 0),
+    ),
+    (
+        "sst2",
+        "SST-2/train.tsv",
+        [("sentence", "label"), ("fine ", "1"), ("dull ", "0")],
+        ("fine ", "dull "),
+        None,
+        (1, 0),
+    ),
+]
+"""By task: its file, header and lines as the official download has them, and what they hold."""
+
+
 @pytest.mark.parametrize(
-    ("task", "file", "lines", "first", "second", "labels"),
-    [
-        (
-            "cola",
-            "CoLA/train.tsv",
-            [("gj04", "1", "", "He left."), ("gj04", "0", "*", 'Him "left.')],
-            ("He left.", 'Him "left.'),
-            None,
-            (1, 0),
-        ),
-        (
-            "qqp",
-            "QQP/train.tsv",
-            [
-                ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
-                ("13", "1", "2", "Why?", "Why not?", "0"),
-                ("7", "3", "4", "How?", "In what way?", "1"),
-            ],
-            ("Why?", "How?"),
-            ("Why not?", "In what way?"),
-            (0, 1),
-        ),
-        (
-            "qnli",
-            "QNLI/train.tsv",
-            [
-                ("index", "question", "sentence", "label"),
-                ("0", "Who?", "It was me.", "entailment"),
-                ("1", "When?", "It was me.", "not_entailment"),
-            ],
-            ("Who?", "When?"),
-            ("It was me.", "It was me."),
-            (0, 1),
-        ),
-        (
-            "rte",
-            "RTE/train.tsv",
-            [
-                ("index", "sentence1", "sentence2", "label"),
-                ("0", "a", "b", "not_entailment"),
-                ("1", "c", "d", "entailment"),
-            ],
-            ("a", "c"),
-            ("b", "d"),
-            (1, 0),
-        ),
-        (
-            "wnli",
-            "WNLI/train.tsv",
-            [("index", "sentence1", "sentence2", "label"), ("0", "a", "b", "1"), ("1", "c", "d", "0")],
-            ("a", "c"),
-            ("b", "d"),
-            (1, 0),
-        ),
-        (
-            "mnli",
-            "MNLI/train.tsv",
-            [
-                (*MNLI_HEADER, "label1", "gold_label"),
-                mnli_line(0, "a", "b", "neutral", "contradiction"),
-                mnli_line(1, "c", "d", "entailment", "entailment"),
-                mnli_line(2, "e", "f", "entailment", "neutral"),
-            ],
-            ("a", "c", "e"),
-            ("b", "d", "f"),
-            (2, 0, 1),
-        ),
-        (
-            "stsb",
-            "STS-B/train.tsv",
-            [
-                (
-                    "index",
-                    "genre",
-                    "filename",
-                    "year",
-                    "old_index",
-                    "source1",
-                    "source2",
-                    "sentence1",
-                    "sentence2",
-                    "score",
-                ),
-                ("0", "main-news", "f", "2012", "1", "none", "none", "a", "b", "2.500"),
-                ("1", "main-news", "f", "2012", "2", "none", "none", "c", "d", "5"),
-            ],
-            ("a", "c"),
-            ("b", "d"),
-            (2.5, 5.0),
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
+    ("task", "file", "lines", "first", "second", "labels"), TRAINING, ids=[each[0] for each in TRAINING]
 )
 def test_read_rows_of_a_task_finds_texts_and_labels_by_name(
     task: str,
@@ -149,21 +171,21 @@ def test_read_rows_of_a_task_finds_texts_and_labels_by_name(
     assert all(isinstance(label, float) is (task == "stsb") for label in rows.labels or ())
 
 
-@pytest.mark.parametrize(
-    ("task", "file", "split", "lines", "first"),
-    [
-        ("cola", "CoLA/test.tsv", SplitName.TEST, [("index", "sentence"), ("0", "Bill left.")], ("Bill left.",)),
-        ("stsb", "STS-B/test.tsv", SplitName.TEST, [("index", "sentence2", "sentence1"), ("0", "b", "a")], ("a",)),
-        ("mnli", "MNLI/test_matched.tsv", SplitName.TEST_MATCHED, [MNLI_HEADER, mnli_line(0, "a", "b")], ("a",)),
-        (
-            "ax",
-            "diagnostic/diagnostic.tsv",
-            SplitName.AX,
-            [("index", "sentence1", "sentence2"), ("0", "a", "b")],
-            ("a",),
-        ),
-    ],
-)
+UNLABELLED = [
+    ("cola", "CoLA/test.tsv", SplitName.TEST, [("index", "sentence"), ("0", "Bill left.")], ("Bill left.",)),
+    ("stsb", "STS-B/test.tsv", SplitName.TEST, [("index", "sentence2", "sentence1"), ("0", "b", "a")], ("a",)),
+    ("mnli", "MNLI/test_matched.tsv", SplitName.TEST_MATCHED, [MNLI_HEADER, mnli_line(0, "a", "b")], ("a",)),
+    (
+        "ax",
+        "diagnostic/diagnostic.tsv",
+        SplitName.AX,
+        [("index", "sentence1", "sentence2"), ("0", "a", "b")],
+        ("a",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "file", "split", "lines", "first"), UNLABELLED)
 def test_read_rows_of_a_test_file_has_no_labels(
     task: str, file: str, split: SplitName, lines: list[tuple[str, ...]], first: tuple[str, ...], *, tmp_path: Path
 ) -> None:
@@ -173,6 +195,10 @@ def test_read_rows_of_a_test_file_has_no_labels(
     write(tmp_path / file, *lines)
     rows = read_rows(job(tmp_path, task), split)
     assert (rows.first, rows.labels) == (first, None)
+    write(tmp_path / file, *lines, lines[-1][:1])
+    told = f"has 1 fields, not {len(lines[0])}; data.malformed_lines: skip"
+    with pytest.raises(DataFileError, match=f"{file} line {len(lines) + 1} {told}"):
+        read_rows(job(tmp_path, task), split)
 
 
 def test_mnli_is_evaluated_on_two_splits_by_their_names(tmp_path: Path) -> None:
@@ -202,16 +228,55 @@ def test_score_that_is_no_number_is_refused_by_place(score: str, tmp_path: Path)
         read_rows(job(tmp_path, "stsb"), SplitName.TRAIN)
 
 
-def test_lines_that_do_not_fit_are_counted_and_left_out_where_that_is_asked(tmp_path: Path) -> None:
-    """A line cut short, one with a field too many, a label that is none."""
-    path = tmp_path / "SST-2" / "train.tsv"
-    write(path, ("sentence", "label"), ("a", "1"), ("cut",), ("b", "0", "x"), ("c", "2"), ("d", "0"))
-    with pytest.raises(DataFileError, match=r"train\.tsv line 3 has 1 fields, not 2, and 2 more lines do not fit; "):
-        read_rows(job(tmp_path, "sst2"), SplitName.TRAIN)
-    skipping = job(tmp_path, "sst2", {"data.malformed_lines": "skip"})
+@pytest.mark.parametrize(
+    ("task", "file", "lines", "first", "second", "labels"), TRAINING, ids=[each[0] for each in TRAINING]
+)
+def test_lines_that_do_not_fit_are_refused_by_file_and_number_or_counted(
+    task: str,
+    file: str,
+    lines: list[tuple[str, ...]],
+    first: tuple[str, ...],
+    second: tuple[str, ...] | None,
+    labels: tuple[float, ...],
+    *,
+    tmp_path: Path,
+) -> None:
+    """A line cut short, one with a field too many, one whose label is none, and a file that ends within a line."""
+    *others, last = lines
+    label = {"cola": 1, "mrpc": 0}.get(task, len(last) - 1)
+    malformed = [
+        (last[:-1], f"has {len(last) - 1} fields, not {len(last)}"),
+        ((*last, "x"), f"has {len(last) + 1} fields, not {len(last)}"),
+        ((*last[:label], "x", *last[label + 1 :]), "has 'x' in column '.*', need "),
+    ]
+    for line, told in malformed:
+        write(tmp_path / file, *others, line, last)
+        with pytest.raises(DataFileError, match=f"{tmp_path / file} line {len(lines)} {told}"):
+            read_rows(job(tmp_path, task), SplitName.TRAIN)
+    write(tmp_path / file, *others, *(line for line, _ in malformed), last)
+    content = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(content + b"\t".join(content.splitlines()[-1].split(b"\t")[:-1]))
+    with pytest.raises(
+        DataFileError, match=f"{file} line {len(lines)} {malformed[0][1]}, and 3 more lines do not fit; "
+    ):
+        read_rows(job(tmp_path, task), SplitName.TRAIN)
+    skipping = job(tmp_path, task, {"data.malformed_lines": "skip"})
     rows = read_rows(skipping, SplitName.TRAIN)
-    assert (rows.first, rows.labels, rows.num_malformed) == (("a", "d"), (1, 0), 3)
-    assert inspect_data(skipping).splits[0].num_malformed == 3
+    assert (rows.first, rows.second, rows.labels, rows.num_malformed) == (first, second, labels, 4)
+    assert inspect_data(skipping).splits[0].num_malformed == 4
+
+
+def test_h01_split_to_evaluate_on_whose_rows_have_no_labels_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """It is shaped like SST-2's, five rows with -1; as the test split it needs none, and is predicted."""
+    unlabelled = [(f"row {index}", "-1") for index in range(5)]
+    write(tmp_path / "SST-2" / "train.tsv", ("sentence", "label"), ("a", "1"), ("b", "0"))
+    write(tmp_path / "SST-2" / "test.tsv", ("sentence", "label"), *unlabelled)
+    (facts,) = inspect_data(job(tmp_path, "sst2", {"predict.split": "test"})).splits
+    assert (facts.num_rows, facts.labelled) == (5, False)
+    write(tmp_path / "SST-2" / "dev.tsv", ("sentence", "label"), *unlabelled)
+    told = r"dev\.tsv line 2 has '-1' in column 'label', which means no label, .* and 4 more lines do not fit"
+    with pytest.raises(DataFileError, match=told):
+        inspect_data(job(tmp_path, "sst2"))
 
 
 def test_task_without_a_file_to_train_on_is_refused(tmp_path: Path) -> None:
