@@ -15,6 +15,9 @@ RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 DECLARED := pyproject.toml constraints.txt
 
+# Each of these starts all services and takes every core: one after the other, when the others are done.
+SERVICES := tests/integration/services
+
 .PHONY: demo test parity-full lint proto
 
 demo: $(RUN_STAMP)
@@ -22,7 +25,8 @@ demo: $(RUN_STAMP)
 
 test: $(DEV_STAMP)
 	$(BIN)/python -m pytest tests/unit --numprocesses auto --dist worksteal
-	$(BIN)/python -m pytest tests --ignore tests/unit
+	$(BIN)/python -m pytest tests --ignore tests/unit --ignore $(SERVICES) --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest $(SERVICES)
 
 parity-full: $(DEV_STAMP)
 	TAKT_PARITY=full $(BIN)/python -m pytest tests/integration/parity
