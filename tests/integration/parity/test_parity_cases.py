@@ -1,9 +1,10 @@
 """Cases of rows and labels, from the lines of GLUE-shaped files to gradients, against transformers on the same text."""
 
 import itertools
+import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import pytest
@@ -19,6 +20,7 @@ from coordinator.evaluation import Evaluation
 from coordinator.scoring import Row, Scoring
 from stage_worker.engine.commands import Phase
 from stage_worker.engine.transport import TransferKind
+from stage_worker.facts import model_facts
 from tests.data_jobs import spec_json
 from tests.integration.parity.models import MODELS, save_tiny_model
 from tests.integration.parity.reference import Tensors, assert_close, takes_types
@@ -122,6 +124,34 @@ def test_h11_gpt2_without_a_pad_token_is_asked_for_one_and_trains_like_rows_alon
     assert last.steps[0].loss_sums == pytest.approx([sum(losses[0] for losses, _ in alone)], abs=1e-6 * 4)
     means = {name: torch.stack([each[name] for _, each in alone]).mean(0) for name in alone[0][1]}
     assert_close(first.gradients | last.gradients, means, limit=1e-6)
+
+
+def test_h13_job_whose_files_are_all_in_folders_attempts_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facts, rows, weights and a step. Workers and services meet below Python, whose sockets only the Hub would use."""
+    attempts: list[object] = []
+    look_up = socket.getaddrinfo
+
+    def refuse(*arguments: object, **_: object) -> NoReturn:
+        attempts.append(arguments)
+        raise OSError("there is no network")
+
+    def look_up_loopback(host: Any, *more: Any, **named: Any) -> Any:
+        return look_up(host, *more, **named) if host == "127.0.0.1" else refuse(host)
+
+    model = save_tiny_bert(tmp_path)
+    write_sst2(tmp_path / "glue", [(words(3 + row, first=row), row % 2) for row in range(4)])
+    job = ServedJob(tmp_path / "state", "job", model, data("sst2", tmp_path), num_rows=4, pp=2, num_microbatches=2)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up_loopback)
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+
+    assert model_facts({"pretrained": str(model)}).num_layers == 4
+    _, last = job.run()
+
+    assert attempts == []
+    assert len(last.steps) == 1
 
 
 def test_h17_microbatches_of_widths_7_12_32_9_train_like_one_batch_and_send_their_own_bytes(tmp_path: Path) -> None:
