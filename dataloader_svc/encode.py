@@ -1,9 +1,20 @@
 """Facts, shapes and microbatches as messages of takt.v1."""
 
+from collections.abc import Iterator
+
+from takt.rpc.limits import MAX_MESSAGE_BYTES
 from takt.v1 import data_pb2 as pb
 
+from dataloader_svc.errors import RequestError
 from dataloader_svc.facts import DataFacts
-from dataloader_svc.microbatches import Microbatch, StepShape
+from dataloader_svc.microbatches import Column, Microbatch, StepShape
+
+MESSAGE_BYTES = 2**20
+"""From this size on a message of microbatches is sent; a message costs more time than the rows of a small one."""
+PART_BYTES = MAX_MESSAGE_BYTES // 2
+"""From this size on a microbatch is cut between columns, for it may be larger than a message."""
+MAX_COLUMN_BYTES = MAX_MESSAGE_BYTES - 2 * MESSAGE_BYTES
+"""What fits into a message beside what is already in it."""
 
 _DATA_TYPES = {"<i8": pb.DATA_TYPE_INT64, "<f4": pb.DATA_TYPE_FLOAT32}
 
@@ -52,18 +63,42 @@ def encode_step(step: StepShape) -> pb.StepDescription:
     )
 
 
-def encode_microbatch(microbatch: Microbatch) -> pb.Microbatch:
-    """Return the message; columns are little endian, row-major."""
-    return pb.Microbatch(
-        microbatch=microbatch.index,
-        row_ids=microbatch.row_ids.tolist(),
-        columns=[
-            pb.Column(
-                name=column.name,
-                data_type=_DATA_TYPES[column.values.dtype.str],
-                shape=column.values.shape,
-                data=column.values.tobytes(),
+def encode_microbatch(microbatch: Microbatch) -> list[pb.Microbatch]:
+    """Return the message, in several parts where its columns are large; columns are little endian, row-major.
+
+    Raises:
+        RequestError: one column is larger than a message may be.
+    """
+    parts = [
+        pb.Microbatch(
+            microbatch=microbatch.index, columns=[_encode_column(column) for column in columns], continues=True
+        )
+        for columns in _cut(microbatch)
+    ]
+    parts[0].row_ids.extend(microbatch.row_ids.tolist())
+    parts[-1].continues = False
+    return parts
+
+
+def _cut(microbatch: Microbatch) -> Iterator[list[Column]]:
+    part: list[Column] = []
+    for column in microbatch.columns:
+        if column.values.nbytes > MAX_COLUMN_BYTES:
+            raise RequestError(
+                f"microbatch {microbatch.index} has {len(microbatch.row_ids)} rows: its {column.name} take "
+                f"{column.values.nbytes} bytes, a message holds {MAX_COLUMN_BYTES}; use more microbatches"
             )
-            for column in microbatch.columns
-        ],
+        if part and sum(each.values.nbytes for each in part) + column.values.nbytes > PART_BYTES:
+            yield part
+            part = []
+        part.append(column)
+    yield part
+
+
+def _encode_column(column: Column) -> pb.Column:
+    return pb.Column(
+        name=column.name,
+        data_type=_DATA_TYPES[column.values.dtype.str],
+        shape=column.values.shape,
+        data=column.values.tobytes(),
     )

@@ -1,5 +1,6 @@
 """Runs the data service in one process until it is asked to stop."""
 
+import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,9 @@ from dataloader_svc.store import Datasets
 
 GRACE_SECONDS = 2.0
 """What calls in progress get at the end; any of them can be repeated."""
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter where others want it. A read takes several turns; at Python's 5 ms its
+tail is some times as long while another job's split is tokenised."""
 
 _log = structlog.get_logger()
 
@@ -51,13 +55,13 @@ async def run_service(options: ServiceOptions) -> None:
     roots = options.allow_roots or ((Path("/"),) if address.is_loopback else ())
     registry = CollectorRegistry()
     build_info(registry, version("takt-train"))
-    servicer = DataServicer(
-        Datasets(state_dir=options.state_dir.absolute(), roots=roots, metrics=DataMetrics(registry))
-    )
+    datasets = Datasets(state_dir=options.state_dir.absolute(), roots=roots, metrics=DataMetrics(registry))
+    servicer = DataServicer(datasets)
 
     def add(server: grpc.aio.Server) -> None:
         add_DataServiceServicer_to_server(servicer, server)
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     stopped = until_stopped(exit_with_stdin=options.exit_with_stdin)
     server = await serve(
         options.listen,
@@ -76,4 +80,5 @@ async def run_service(options: ServiceOptions) -> None:
         _log.info("data service stops", reason=reason)
     finally:
         await server.stop(GRACE_SECONDS)
+        datasets.close()
         endpoint.close()

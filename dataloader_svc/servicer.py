@@ -1,6 +1,7 @@
 """The gRPC face of the data service: decodes, asks `Datasets`, encodes."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -9,15 +10,13 @@ from takt.rpc.errors import StatusTable
 from takt.v1 import data_pb2 as pb
 from takt.v1 import data_pb2_grpc as pb_grpc
 
-from dataloader_svc.encode import encode_facts, encode_microbatch, encode_step
+from dataloader_svc.encode import MESSAGE_BYTES, encode_facts, encode_microbatch, encode_step
 from dataloader_svc.errors import DataServiceError, RequestError, UnknownJobError
+from dataloader_svc.microbatches import Microbatch
 from dataloader_svc.sharding import StepRangeError
 from dataloader_svc.store import Datasets, Phase
 
 SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["DataService"].full_name
-
-MESSAGE_BYTES = 2**20
-"""From this size on a message of microbatches is sent; a message costs more time than the rows of a small one."""
 
 STATUS: StatusTable = {
     DataServiceError: grpc.StatusCode.INVALID_ARGUMENT,  # the job or the request is wrong: do not retry
@@ -45,26 +44,35 @@ class DataServicer(pb_grpc.DataServiceServicer):
         )
         return pb.DescribeStepsResponse(steps=[encode_step(step) for step in steps])
 
-    async def ReadStep(self, request: pb.ReadStepRequest, context: Context) -> AsyncIterator[pb.ReadStepResponse]:  # noqa: N802
-        """Stream the microbatches of one step of one replica."""
-        microbatches = self._datasets.read(
-            request.job,
-            _phase(request.phase),
-            request.split,
-            step=request.step,
-            dp_rank=request.dp_rank,
-            columns=request.columns,
-        )
-        response, num_bytes = pb.ReadStepResponse(), 0
-        async for microbatch in microbatches:
-            message = encode_microbatch(microbatch)
-            response.microbatches.append(message)
-            num_bytes += message.ByteSize()
+    async def ReadStep(self, request: pb.ReadStepRequest, context: Context) -> None:  # noqa: N802
+        """Stream the microbatches of one step of one replica; the next message is built once the last one is taken."""
+        with self._datasets.metrics.reading() as reading:
+            microbatches = await self._datasets.read(
+                request.job,
+                _phase(request.phase),
+                request.split,
+                step=request.step,
+                dp_rank=request.dp_rank,
+                columns=request.columns,
+            )
+            messages = _messages(microbatches)
+            while (message := await asyncio.to_thread(next, messages, None)) is not None:
+                with reading.sending(request.dp_rank):
+                    await context.write(message)
+
+
+def _messages(microbatches: Iterator[Microbatch]) -> Iterator[pb.ReadStepResponse]:
+    """Build the messages of a read, which takes seconds where they are as large as messages may be."""
+    response, num_bytes = pb.ReadStepResponse(), 0
+    for microbatch in microbatches:
+        for part in encode_microbatch(microbatch):
+            response.microbatches.append(part)
+            num_bytes += part.ByteSize()
             if num_bytes >= MESSAGE_BYTES:
                 yield response
                 response, num_bytes = pb.ReadStepResponse(), 0
-        if response.microbatches:
-            yield response
+    if response.microbatches:
+        yield response
 
 
 def _phase(phase: pb.Phase) -> Phase:

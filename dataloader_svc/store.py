@@ -8,7 +8,8 @@ import asyncio
 import enum
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,8 @@ MAX_SPLITS_KEPT = 16
 """In memory."""
 MAX_BYTES_KEPT = 2**30
 """Of tokens in the state folder."""
+MAX_LOADS, MAX_INSPECTIONS = 4, 4
+"""At once. They take seconds, or wait for the Hub, so each kind has threads of its own: no read waits behind them."""
 MAX_STEPS_KEPT = MAX_STEPS_DESCRIBED
 """Regrouped steps in memory, so that a step that was described is not grouped again for each worker that reads it."""
 
@@ -73,9 +76,12 @@ class Datasets:
     def __init__(self, *, state_dir: Path, roots: Sequence[Path], metrics: DataMetrics) -> None:
         self._jobs = state_dir / "jobs"
         self._roots = tuple(roots)
-        self._metrics = metrics
+        self.metrics = metrics
+        """What is told of the work done for these jobs."""
         self._folder = TokenFolder(state_dir / "cache" / "tokens", max_bytes=MAX_BYTES_KEPT)
-        self._splits = LoadCache[SplitKey, _Split](capacity=MAX_SPLITS_KEPT)
+        self._loads = ThreadPoolExecutor(MAX_LOADS, thread_name_prefix="load")
+        self._inspections = ThreadPoolExecutor(MAX_INSPECTIONS, thread_name_prefix="inspect")
+        self._splits = LoadCache[SplitKey, _Split](capacity=MAX_SPLITS_KEPT, threads=self._loads)
         self._regrouped = LoadCache[tuple[Sharding, int], StepRows](capacity=MAX_STEPS_KEPT)
 
     async def inspect(self, spec_json: str) -> DataFacts:
@@ -86,7 +92,7 @@ class Datasets:
         """
         settings = parse_settings(spec_json)
         check_allowed(settings, self._roots)
-        return await asyncio.to_thread(inspect_data, settings)
+        return await asyncio.get_running_loop().run_in_executor(self._inspections, inspect_data, settings)
 
     async def describe(self, job: str, phase: Phase, split: str, *, first: int, count: int) -> list[StepShape]:
         """Return the shapes of up to ``count`` steps from ``first`` on; fewer where the phase ends earlier.
@@ -100,12 +106,13 @@ class Datasets:
             )
         steps = await self._open(job, phase, split)
         numbers = range(first, min(first + count, steps.num_steps + 1))
-        return [steps.batcher.shape(await self._rows(steps.sharding, number)) for number in numbers]
+        rows = [await self._rows(steps.sharding, number) for number in numbers]
+        return await asyncio.to_thread(lambda: [steps.batcher.shape(each) for each in rows])
 
     async def read(
         self, job: str, phase: Phase, split: str, *, step: int, dp_rank: int, columns: Sequence[str]
-    ) -> AsyncIterator[Microbatch]:
-        """Yield the microbatches of one step of one replica, in ascending order.
+    ) -> Iterator[Microbatch]:
+        """Return the microbatches of one step of one replica, in ascending order, each built when it is asked for.
 
         Raises:
             DataServiceError: the job, the split, the replica or a column does not fit.
@@ -121,11 +128,20 @@ class Datasets:
             raise StepRangeError(f"step is {step}, the phase has {steps.num_steps} steps, counted from 1")
         rows = await self._rows(steps.sharding, step)
         pass_name = f"epoch {rows.epoch}" if phase is Phase.TRAIN else f"split {split}"
-        for index, row_ids in enumerate(rows.replicas[dp_rank]):
-            started = time.perf_counter()
-            microbatch = steps.batcher.microbatch(index, row_ids, names, pass_name=pass_name)
-            self._metrics.built(seconds=time.perf_counter() - started)
-            yield microbatch
+
+        def build() -> Iterator[Microbatch]:
+            for index, row_ids in enumerate(rows.replicas[dp_rank]):
+                started = time.perf_counter()
+                microbatch = steps.batcher.microbatch(index, row_ids, names, pass_name=pass_name)
+                self.metrics.built(seconds=time.perf_counter() - started)
+                yield microbatch
+
+        return build()
+
+    def close(self) -> None:
+        """Begin no load that is still waiting for a thread."""
+        for threads in (self._loads, self._inspections):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _open(self, job: str, phase: Phase, split: str) -> _Steps:
         name = _split_name(phase, split)

@@ -23,6 +23,10 @@ class FakeDataService(pb_grpc.DataServiceServicer):
         self.asked = threading.Condition()
         self.failures: list[grpc.StatusCode] = []
         """Codes that the next calls end with, after their first microbatch."""
+        self.last: int | None = None
+        """Last step that it has; None where it has any."""
+        self.silent = threading.Event()
+        """While it is set, calls bring nothing."""
 
     def ReadStep(  # noqa: N802  gRPC's name
         self, request: pb.ReadStepRequest, context: "grpc.ServicerContext[Any, Any]"
@@ -30,6 +34,10 @@ class FakeDataService(pb_grpc.DataServiceServicer):
         with self.asked:
             self.requests.append(request)
             self.asked.notify_all()
+        while self.silent.is_set() and context.is_active():
+            self.silent.wait(0.01)
+        if self.last is not None and request.step > self.last:
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, f"step is {request.step}, the phase has {self.last} steps")
         failure = self.failures.pop(0) if self.failures else None
         for microbatch, (rows, width) in enumerate(self.shapes):
             ids = [100 * request.step + 10 * microbatch + row for row in range(rows)]

@@ -148,14 +148,16 @@ class ReadStepResponse(_message.Message):
     def __init__(self, microbatches: _Optional[_Iterable[_Union[Microbatch, _Mapping]]] = ...) -> None: ...
 
 class Microbatch(_message.Message):
-    __slots__ = ("microbatch", "row_ids", "columns")
+    __slots__ = ("microbatch", "row_ids", "columns", "continues")
     MICROBATCH_FIELD_NUMBER: _ClassVar[int]
     ROW_IDS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUES_FIELD_NUMBER: _ClassVar[int]
     microbatch: int
     row_ids: _containers.RepeatedScalarFieldContainer[int]
     columns: _containers.RepeatedCompositeFieldContainer[Column]
-    def __init__(self, microbatch: _Optional[int] = ..., row_ids: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ...) -> None: ...
+    continues: bool
+    def __init__(self, microbatch: _Optional[int] = ..., row_ids: _Optional[_Iterable[int]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., continues: bool = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "data_type", "shape", "data")
