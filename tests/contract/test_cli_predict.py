@@ -1,5 +1,6 @@
 """``takt predict`` at a coordinator: the job that it gives, and what an interrupt leaves; a JobService of its own."""
 
+import hashlib
 import json
 import os
 import signal
@@ -8,12 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from fake_jobs import Jobs
+from safetensors.numpy import save_file
 from takt.v1 import jobs_pb2 as pb
 from takt.v1 import jobs_pb2_grpc as pb_grpc
 
 from coordinator.cli.app import main
+from coordinator.cli.checkpoint_folder import Checkpoint, ShardFile
+from coordinator.cli.commands.predict import export_model
 from coordinator.spec import parse_spec, to_json
 
 pytestmark = pytest.mark.timeout(30)
@@ -48,12 +53,9 @@ def jobs() -> Iterator[Coordinator]:
 def trained(state_dir: Path, task: str) -> Path:
     """Write what a job named ``learner`` has left behind three steps, and its export; return the export."""
     folder = state_dir / "jobs" / "learner"
-    document = {
-        "name": "learner",
-        "model": {"config": {"model_type": "bert"}},
-        "data": {"task": task, "source": "/glue", "tokenizer": "/tokens", "max_length": 77},
-        "parallel": {"pp": 2},
-    }
+    data = {"task": task, "source": "/glue", "tokenizer": "/tokens", "max_length": 77, "malformed_lines": "skip"}
+    model = {"config": {"model_type": "bert"}}
+    document = {"name": "learner", "model": model, "data": data, "parallel": {"pp": 2}}
     shards = [{"file": f"{s}", "kind": "parameters", "stage": s, "sha256": "", "bytes": 1} for s in range(2)]
     manifest = {"schema": "takt/v1", "job": "learner", "step": 3, "epoch": 0, "num_stages": 2, "shards": shards}
     checkpoint = folder / "checkpoints" / "step-3"
@@ -80,6 +82,7 @@ def test_predict_gives_the_job_of_the_split_in_the_layout_of_the_trained_one(
     assert (spec["data"]["task"], spec["predict"]["split"]) == (expected, split)
     assert (spec["model"]["pretrained"], spec["model"]["config"]) == (str(export), None)
     assert (spec["data"]["source"], spec["data"]["max_length"], spec["parallel"]["pp"]) == ("/glue", 77, 2)
+    assert spec["data"]["malformed_lines"] == "refuse", "else an index would not be the row's in its file"
 
 
 def test_predict_that_is_interrupted_says_how_to_go_on_and_leaves_the_job(
@@ -93,3 +96,23 @@ def test_predict_that_is_interrupted_says_how_to_go_on_and_leaves_the_job(
     assert out == ""
     assert err == "job guess goes on: takt wait guess waits for its end, takt cancel guess ends it\n"
     assert jobs.jobs["guess"].state == pb.JOB_STATE_QUEUED
+
+
+def test_model_that_two_predictions_write_at_once_is_there_for_both(tmp_path: Path) -> None:
+    """The tokenizer takes each of them half a second, behind the look whether the other one was done."""
+    folder = tmp_path / "jobs" / "learner"
+    shard = folder / "checkpoints" / "step-3" / "stage-000.safetensors"
+    shard.parent.mkdir(parents=True)
+    save_file({"classifier.bias": np.ones(2, np.float32)}, shard)
+    digest, size = hashlib.sha256(shard.read_bytes()).hexdigest(), shard.stat().st_size
+    part = ShardFile(path=shard, kind="parameters", stage=0, sha256=digest, size_bytes=size)
+    checkpoint = Checkpoint(folder=shard.parent, step=3, shards=(part,))
+    demo = {"name": "learner", "model": {"config": {"model_type": "bert"}}, "data": {"task": "demo"}}
+    (folder / "spec.json").write_text(to_json(parse_spec(demo)))
+    out = tmp_path / "exports" / "learner-step-3"
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(export_model, checkpoint, out, spec=folder / "spec.json") for _ in range(2)]
+        for each in both:
+            each.result(timeout=25)
+    assert [path.name for path in out.parent.iterdir()] == ["learner-step-3"]
+    assert {path.name for path in out.iterdir()} == {"model.safetensors", "tokenizer.json", "tokenizer_config.json"}

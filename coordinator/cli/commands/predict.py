@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from takt.v1 import jobs_pb2 as pb
 
-from coordinator.choices import SplitName, Task
-from coordinator.cli.checkpoint_folder import find_checkpoint
+from coordinator.choices import MalformedLines, SplitName, Task
+from coordinator.cli.checkpoint_folder import Checkpoint, find_checkpoint
 from coordinator.cli.client import JobClient, connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr
 from coordinator.cli.exits import CliError, ExitCode
@@ -62,8 +62,7 @@ def command(
     folder = job_folder(state_dir, job_id)
     checkpoint = find_checkpoint(folder, step=step)
     model = state_dir / "exports" / f"{job_id}-step-{checkpoint.step}"
-    if not model.is_dir():
-        write_model(checkpoint, model, spec=folder / "spec.json")
+    export_model(checkpoint, model, spec=folder / "spec.json")
     spec = _predicting(from_json((folder / "spec.json").read_text()), model=model, split=split)
     if coordinator is not None:
         with connect(coordinator) as client:
@@ -76,6 +75,16 @@ def command(
     if job.state == pb.JOB_STATE_SUCCEEDED:
         _tell(job, trained=job_id, split=split, state_dir=state_dir, output=output)
     return EXIT_CODES.get(job.state, ExitCode.JOB_CANCELLED)
+
+
+def export_model(checkpoint: Checkpoint, model: Path, *, spec: Path) -> None:
+    """Write the model, unless that was done for other predictions, or is while it is written here."""
+    if not model.is_dir():
+        try:
+            write_model(checkpoint, model, spec=spec)
+        except CliError:
+            if not model.is_dir():
+                raise
 
 
 def _attended(client: JobClient, job_id: str) -> pb.Job:
@@ -92,6 +101,7 @@ def _predicting(trained: JobSpec, *, model: Path, split: SplitName) -> JobSpec:
     document = trained.model_dump(mode="json", by_alias=True)
     document["model"] |= {"pretrained": os.fspath(model), "config": None}
     document["predict"]["split"] = split
+    document["data"]["malformed_lines"] = MalformedLines.REFUSE  # one that is left out would shift those behind it
     if (trained.data.task, split) == (Task.MNLI, SplitName.AX):
         document["data"]["task"] = Task.AX  # its labels are MNLI's, and found by their names
     return parse_spec(document)

@@ -167,6 +167,23 @@ async def test_evaluation_has_each_row_once_in_file_order(
     assert [step.examples for step in described] == [min(batch, 10 - batch * index) for index in range(steps)]
 
 
+async def test_diagnostic_set_is_served_in_file_order_without_labels(service: Service, state: Path, rows: Path) -> None:
+    (rows / "diagnostic").mkdir()
+    lines = ["index\tsentence1\tsentence2", *(f"{row}\tthe plot\t{WORDS[row]}" for row in range(5))]
+    (rows / "diagnostic" / "diagnostic.tsv").write_text("\n".join(lines) + "\n")
+    changes = {"data__task": "ax", "predict__split": "ax", "eval__batch_size": 3, "schedule__num_microbatches": 2}
+    add_job(state, "job", sst2(rows, **changes))
+    where = {"phase": pb.PHASE_EVALUATE, "split": "ax"}
+
+    async with service() as stub:
+        described = await describe(stub, "job", 1, 100, **where)
+        answers = [answer for step in (1, 2) for answer in await read(stub, "job", step, **where)]
+
+    assert [step.examples for step in described] == [3, 2]
+    assert [row for answer in answers for row in answer.row_ids] == list(range(5))
+    assert {column.name for answer in answers for column in answer.columns} == set(ALL[:3])
+
+
 async def test_read_step_columns_of_first_and_last_stage_are_of_the_same_rows(
     service: Service, state: Path, rows: Path
 ) -> None:
