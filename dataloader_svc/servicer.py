@@ -1,7 +1,7 @@
 """The gRPC face of the data service: decodes, asks `Datasets`, encodes."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -44,7 +44,7 @@ class DataServicer(pb_grpc.DataServiceServicer):
         )
         return pb.DescribeStepsResponse(steps=[encode_step(step) for step in steps])
 
-    async def ReadStep(self, request: pb.ReadStepRequest, context: Context) -> None:  # noqa: N802
+    async def ReadStep(self, request: pb.ReadStepRequest, context: Context) -> AsyncIterator[pb.ReadStepResponse]:  # noqa: N802
         """Stream the microbatches of one step of one replica; the next message is built once the last one is taken."""
         with self._datasets.metrics.reading() as reading:
             microbatches = await self._datasets.read(
@@ -58,7 +58,7 @@ class DataServicer(pb_grpc.DataServiceServicer):
             messages = _messages(microbatches)
             while (message := await asyncio.to_thread(next, messages, None)) is not None:
                 with reading.sending(request.dp_rank):
-                    await context.write(message)
+                    yield message
 
 
 def _messages(microbatches: Iterator[Microbatch]) -> Iterator[pb.ReadStepResponse]:

@@ -39,8 +39,9 @@ MAX_SPLITS_KEPT = 16
 """In memory."""
 MAX_BYTES_KEPT = 2**30
 """Of tokens in the state folder."""
-MAX_LOADS, MAX_INSPECTIONS = 4, 4
-"""At once. They take seconds, or wait for the Hub, so each kind has threads of its own: no read waits behind them."""
+MAX_LOADS, MAX_INSPECTIONS = MAX_SPLITS_KEPT, 4
+"""At once. They take seconds, or wait for the Hub, so each kind has threads of its own: no read waits behind them.
+As many loads as splits are kept: a job that runs on must not wait for the text of others after a restart."""
 MAX_STEPS_KEPT = MAX_STEPS_DESCRIBED
 """Regrouped steps in memory, so that a step that was described is not grouped again for each worker that reads it."""
 

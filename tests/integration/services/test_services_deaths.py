@@ -1,5 +1,6 @@
 """Two slots under ``takt up``: jobs one after the other, and services that are killed under a job."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.services.endpoint import samples, total
 from tests.integration.services.job_files import write_job
 from tests.integration.services.programs import takt
 from tests.integration.services.standing import Standing, lines_of, takt_up
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.timeout(240)
 
 END_SECONDS = 120.0
 BACK_SECONDS = 30.0
+STALL_SECONDS = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +89,30 @@ def test_killed_agent_fails_its_job_and_comes_back(pair: Standing, tmp_path: Pat
     wait_until("the agent is back", both_are_back, limit_seconds=BACK_SECONDS)
 
 
-def test_killed_data_service_is_not_noticed_by_the_job(pair: Standing, tmp_path: Path) -> None:
-    """Workers read at most three steps ahead, so most of the rows come from the next life of the service."""
-    held(pair, tmp_path, "rowless", {"train.epochs": 4})
+def test_data_service_killed_mid_epoch_changes_no_bit_and_stalls_no_step_for_5_seconds(
+    pair: Standing, tmp_path: Path
+) -> None:
+    """Of 24 steps, 3 an epoch, workers hold at most 8, so most of the rows come from the next life of the service."""
+    job_file = held(pair, tmp_path, "rowless", {"train.epochs": 8})
     kill(pair, "data-service")
     pair.faults.let_go("rowless")
-    status = pair.end_of("rowless")
-    assert (status["state"], status["step"]) == ("SUCCEEDED", 12), status["reason"]
-    steps = lines_of(pair.folder("rowless") / "steps.jsonl")
-    for epoch in range(4):
-        own = [step for step in steps if step["epoch"] == epoch]
-        assert sorted(row for step in own for microbatch in step["rows"][0] for row in microbatch) == list(range(33))
+    pair.end_of("rowless")
+    served = total(samples(pair.metrics_addresses["data-service"]), "takt_data_batches_total")
+    pair.submit(job_file, "rowful")
+    pair.end_of("rowful")
+    killed, whole = (lines_of(pair.folder(job) / "steps.jsonl") for job in ("rowless", "rowful"))
+    assert max(step.pop("seconds") for step in killed[2:]) < STALL_SECONDS  # without the one that stood still
+    assert all(step.pop("seconds") < STALL_SECONDS for step in whole)
+    assert len(whole) == 24
+    assert [step | {"seconds": None} for step in killed] == [step | {"seconds": None} for step in whole]
+    assert shards(pair, "rowless") == shards(pair, "rowful")
+    assert served >= 2 * 2 * (24 - 2 - 8)  # of each step two microbatches to two workers
+
+
+def shards(pair: Standing, job: str) -> dict[str, str]:
+    """Return the digests of a job's weights and optimizer state after its last step, by file."""
+    manifest = json.loads((pair.folder(job) / "checkpoints" / "step-24" / "manifest.json").read_text())
+    return {shard["file"]: shard["sha256"] for shard in manifest["shards"]}
 
 
 def test_killed_coordinator_fails_the_job_and_comes_back(pair: Standing, tmp_path: Path) -> None:
