@@ -132,11 +132,10 @@ class DataServiceSource:
         while not (microbatch in step.arrived or step.is_whole or step.error is not None):
             waited = self._clock() - began
             if waited >= self._limit_seconds:
-                last = f"the last one was {self._trouble}" if self._trouble else "the call is still open"
-                step.error = f"no answer for {self._limit_seconds:g} s, {last}"
+                step.error = f"no answer for {self._limit_seconds:g} s, {self._state_of_calls()}"
             elif waited >= _LATE_SECONDS and not is_late:
                 is_late = True
-                log.warning("rows are waited for", rows=self._what(setting, microbatch), trouble=self._trouble)
+                log.warning("rows are waited for", rows=self._what(setting, microbatch), reason=self._state_of_calls())
             else:
                 end = self._limit_seconds if is_late else min(self._limit_seconds, _LATE_SECONDS)
                 self._changed.wait(timeout=end - waited)
@@ -208,6 +207,9 @@ class DataServiceSource:
                 step.arrived.update(arrived)
                 step.num_microbatches = max(step.num_microbatches, *(each.microbatch + 1 for each in microbatches))
                 self._changed.notify_all()
+
+    def _state_of_calls(self) -> str:
+        return f"the last one was {self._trouble}" if self._trouble else "the call is still open"
 
     def _what(self, setting: StepSetting, microbatch: int) -> str:
         columns = ", ".join(self._columns)

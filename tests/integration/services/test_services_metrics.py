@@ -53,6 +53,10 @@ ALWAYS = {
         "takt_data_build_seconds_bucket": {"le"},
         "takt_data_build_seconds_sum": set(),
         "takt_data_build_seconds_count": set(),
+        "takt_data_reads": {"state"},
+        "takt_data_queue_seconds_sum": {"dp_rank"},
+        "takt_data_queue_seconds_count": {"dp_rank"},
+        "takt_data_send_seconds_total": {"dp_rank"},
         "takt_rpc_server_handled_total": {"method", "code"},
         "takt_build_info": {"version"},
     },
@@ -60,6 +64,8 @@ ALWAYS = {
 }
 REASONS = {"activation", "gradient", "send", "data", "command", "reduce", "checkpoint", "other"}
 WINDOW_SECONDS = 5.0
+MOST_WAITING_FOR_DATA = 0.05
+"""Of a worker's time. Its rows are there before it asks, so this is what a busy machine makes of a look at them."""
 HELD_STEP = 102
 
 
@@ -93,6 +99,12 @@ class Scrape:
         return total(self.samples, "takt_stage_busy_seconds_total") + total(
             self.samples, "takt_worker_idle_seconds_total"
         )
+
+    @property
+    def waited_for_data(self) -> float:
+        """Seconds that the worker waited for rows."""
+        idle = [s for s in self.samples if s.name == "takt_worker_idle_seconds_total"]
+        return sum(s.value for s in idle if s.labels["reason"] == "data")
 
 
 def by_direction(found: list[Sample]) -> dict[str, float]:
@@ -137,6 +149,7 @@ def test_metrics_of_a_run_are_complete_true_and_gone_with_it(up: Standing, tmp_p
         old, new = before[worker], Scrape.of(address)
         accounted = new.accounted - old.accounted
         assert 0.99 * (new.began - old.ended) <= accounted <= 1.01 * (new.ended - old.began)
+        assert new.waited_for_data - old.waited_for_data < MOST_WAITING_FOR_DATA * accounted
         for name in ("takt_stage_busy_seconds_total", "takt_transfer_bytes_total", "takt_commands_total"):
             assert total(new.samples, name) > total(old.samples, name)
         progress = total(new.samples, "takt_worker_last_progress_timestamp_seconds")
