@@ -56,12 +56,14 @@ def inspect_data(settings: DataSettings) -> DataFacts:
         require_mask_token(tokenizer.mask_token_id, tokenizer=settings.tokenizer)
     if settings.predicted_split is not None:
         return _prediction_facts(settings, tokenizer, settings.predicted_split)
-    splits = tuple(_split_facts(settings, split) for split in find_splits(settings))
+    files = find_splits(settings)
+    splits = tuple(_split_facts(settings, split) for split in files)
     num_train_rows = next((facts.num_rows for facts in splits if facts.name is SplitName.TRAIN), None)
     if num_train_rows is None:
         raise DataFileError(f"task {settings.task.name} has no split to train on")
     if num_train_rows == 0:
-        raise DataFileError(f"task {settings.task.name}: the training split has no rows")
+        places = ", ".join(map(str, files[SplitName.TRAIN]))
+        raise DataFileError(f"task {settings.task.name}: the training split has no rows; needs some in {places}")
     steps_per_epoch = settings.training(num_train_rows).steps_per_epoch
     if steps_per_epoch == 0:
         raise SpecError(

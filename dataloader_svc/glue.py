@@ -8,18 +8,21 @@ of Unicode.
 
 import codecs
 import math
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dataloader_svc.errors import DataFileError
 from dataloader_svc.splits import SplitName, SplitRows
-from dataloader_svc.tasks import GlueFile, GlueLayout, Task
+from dataloader_svc.tasks import LARGEST_SCORE, GlueFile, GlueLayout, Task
 
 NO_LABEL = "-1"
 """What files that were made of the Hub's data have in place of a class, where there is none."""
 Label = Callable[[str], int | float]
 """From what a file writes to the label; raises ValueError, with what is needed, for anything else."""
+MAX_SHOWN, MAX_COLUMNS_SHOWN = 60, 20
+"""Characters of a field, and names of columns, that a message repeats: what is no such file may be one long line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +42,39 @@ class _Line:
 
 
 def find_file(task: Task, layout: GlueLayout, source: Path, split: SplitName) -> Path | None:
-    """Return the path of a split's file, None where there is no such file.
+    """Return the path of a split's file, None where there is nothing of its name.
 
     Raises:
-        DataFileError: the task's folder is missing, or the file of the training split is.
+        DataFileError: the task's folder is missing, or the file of the training split is; or what has its name is no
+            file, which is no reason to do without the split.
     """
     file, folder = layout.files[split], source / layout.folder
-    if not folder.is_dir():
+    if not stat.S_ISDIR(_mode(folder) or 0):
         first = next(iter(layout.files.values()))
         raise DataFileError(
             f"task {task.name}: there is no folder {folder}; data.source must hold {layout.folder}/{first.name}"
         )
     path = folder / file.name
-    if path.is_file():
-        return path
-    if split is SplitName.TRAIN:
-        raise DataFileError(f"task {task.name}: there is no file {path.name} in {folder}")
-    return None
+    mode = _mode(path)
+    if mode is None:
+        if split is SplitName.TRAIN:
+            raise DataFileError(f"task {task.name}: there is no file {path.name} in {folder}")
+        return None
+    if not stat.S_ISREG(mode):
+        raise DataFileError(f"{path} is no regular file; put the file of the {split} split in its place, or remove it")
+    return path
+
+
+def _mode(path: Path) -> int | None:
+    """Return what kind of thing has this path, None where nothing has."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise DataFileError(f"{path} is a link to {path.readlink()}, which is not there") from None
+        return None
+    except OSError as error:
+        raise DataFileError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read_file(path: Path, file: GlueFile, *, label_values: Sequence[str], skip_malformed: bool) -> SplitRows:
@@ -90,7 +109,9 @@ def read_file(path: Path, file: GlueFile, *, label_values: Sequence[str], skip_m
         if found is not None:
             labels.append(found)
     if malformed and not skip_malformed:
-        raise DataFileError(_refusal(path, malformed))
+        raise DataFileError(f"{_refusal(path, malformed)}; data.malformed_lines: skip leaves such lines out")
+    if malformed and not texts:
+        raise DataFileError(f"{_refusal(path, malformed)}; there is no line that does")
     first, *others = zip(*texts, strict=True) if texts else ((),) * len(places)
     return SplitRows(
         first=first,
@@ -110,7 +131,7 @@ def _reader(values: Sequence[str], column: str | None) -> Label:
                 f"has {text!r} in column {column!r}, which means no label, need one of {', '.join(values)}"
             )
         if text not in ids:
-            raise ValueError(f"has {text!r} in column {column!r}, need one of {', '.join(values)}")
+            raise ValueError(f"has {_shown(text)} in column {column!r}, need one of {', '.join(values)}")
         return ids[text]
 
     def number(text: str) -> float:
@@ -118,8 +139,8 @@ def _reader(values: Sequence[str], column: str | None) -> Label:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value):
-            raise ValueError(f"has {text!r} in column {column!r}, need a number")
+        if not 0 <= value <= LARGEST_SCORE:  # NaN is not
+            raise ValueError(f"has {_shown(text)} in column {column!r}, need a number from 0 to {LARGEST_SCORE:g}")
         return value
 
     return class_id if values else number
@@ -148,10 +169,21 @@ def _lines(path: Path) -> list[bytes]:
 
 def _place(path: Path, columns: Sequence[str], name: str) -> int:
     if name not in columns:
-        raise DataFileError(f"{path} has no column {name!r}; its header names {', '.join(map(repr, columns))}")
+        more = f" and {len(columns) - MAX_COLUMNS_SHOWN} more" if len(columns) > MAX_COLUMNS_SHOWN else ""
+        found = ", ".join(map(_shown, columns[:MAX_COLUMNS_SHOWN]))
+        raise DataFileError(f"{path} has no column {name!r}; its header names {found}{more}")
+    if columns.count(name) > 1:
+        raise DataFileError(f"{path} has {columns.count(name)} columns {name!r}; give all but one another name")
     return columns.index(name)
+
+
+def _shown(text: str) -> str:
+    """Return what a file holds as a message shows it."""
+    if len(text) <= MAX_SHOWN:
+        return repr(text)
+    return f"{text[:MAX_SHOWN]!r}... of {len(text)} characters"
 
 
 def _refusal(path: Path, malformed: Sequence[str]) -> str:
     more = f", and {len(malformed) - 1} more lines do not fit" if len(malformed) > 1 else ""
-    return f"{path} {malformed[0]}{more}; data.malformed_lines: skip leaves such lines out"
+    return f"{path} {malformed[0]}{more}"

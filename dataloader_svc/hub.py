@@ -5,7 +5,6 @@ downloaded, by one process at a time: the others wait at the library's own lock 
 library takes seconds to import, so nothing but a job whose data come from the Hub imports it.
 """
 
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataloader_svc.errors import DataFileError
 from dataloader_svc.splits import SplitName, SplitRows
-from dataloader_svc.tasks import Task
+from dataloader_svc.tasks import LARGEST_SCORE, Task
 
 if TYPE_CHECKING:
     from datasets import DatasetBuilder
@@ -23,8 +22,6 @@ REACH_SECONDS = 15.0
 REQUEST_SECONDS = 10.0
 """How long one request of it may wait for the next byte."""
 LABEL_COLUMN = "label"
-NO_LABEL = -1
-"""What rows without a label have in its place."""
 
 Label = Callable[[Any], int | float]
 """From what the data set holds to the label; raises ValueError, with what is needed, for anything else."""
@@ -240,8 +237,8 @@ def _reader(feature: Any, labels: Sequence[str], place: str) -> Label:
         return ids[value]
 
     def number(value: float | None) -> float:
-        if value is None or not math.isfinite(value) or value == NO_LABEL:
-            raise ValueError(f"has the label {value}, which means none, need a number")
+        if value is None or not 0 <= value <= LARGEST_SCORE:  # NaN is not
+            raise ValueError(f"has the label {value}, need a number from 0 to {LARGEST_SCORE:g}")
         return float(value)
 
     return class_id if labels else number

@@ -10,6 +10,8 @@ from types import MappingProxyType
 from dataloader_svc.errors import SpecError
 from dataloader_svc.splits import SplitName
 
+LARGEST_SCORE = 5.0
+"""Of STS-B, the one task whose labels are numbers; the least is 0."""
 _TRAIN, _VALIDATION, _TEST = SplitName.TRAIN, SplitName.VALIDATION, SplitName.TEST
 
 

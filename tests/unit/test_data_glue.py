@@ -1,6 +1,8 @@
 """Files in the GLUE layout."""
 
+import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -118,6 +120,7 @@ def test_read_rows_max_train_rows_cuts_the_training_split_only(tmp_path: Path) -
         (b"sentence\tlabel\na\t-1\n", r"train\.tsv line 2 has '-1' in column 'label', which means no label, need one"),
         (b"text\tlabel\na\t1\n", r"train\.tsv has no column 'sentence'; its header names 'text', 'label'"),
         (b"sentence\na\n", r"train\.tsv has no column 'label'"),
+        (b"sentence\tlabel\tlabel\na\t1\t0\n", r"train\.tsv has 2 columns 'label'; give all but one another name"),
         (b"", r"train\.tsv is empty"),
         (b"\xef\xbb\xbf", r"train\.tsv is empty"),
         (b"sentence\tlabel\na\t1\nb\xff\t1\n", r"train\.tsv line 3 is not UTF-8: byte 1 of it cannot be decoded; data"),
@@ -131,6 +134,62 @@ def test_read_rows_broken_file_is_refused_by_place(tmp_path: Path, content: byte
     with pytest.raises(DataFileError, match=message) as raised:
         read_rows(sst2(tmp_path), SplitName.TRAIN)
     assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "end"),
+    [
+        (b"x" * 5_000_000 + b"\n", "xx'... of 5000000 characters"),
+        (b"\t".join(b"c%d" % number for number in range(200_000)), "'c18', 'c19' and 199980 more"),
+        (b"sentence\tlabel\na\t" + b"x" * 5_000_000, "skip leaves such lines out"),
+    ],
+    ids=["long header", "wide header", "long label"],
+)
+def test_read_rows_refusal_of_another_kind_of_file_is_a_short_line(tmp_path: Path, content: bytes, end: str) -> None:
+    """It travels as the text of a gRPC status, which may have 8 KiB."""
+    write(tmp_path / "SST-2" / "train.tsv", content)
+
+    with pytest.raises(DataFileError) as raised:
+        read_rows(sst2(tmp_path), SplitName.TRAIN)
+    assert str(raised.value).endswith(end)
+    assert len(str(raised.value)) < 600
+
+
+@pytest.mark.parametrize("score", ["-1", "-1.000", "5.001", "1e39", "nan", "-inf", "4,5", ""])
+def test_read_rows_score_outside_of_stsb_is_refused(tmp_path: Path, score: str) -> None:
+    write(tmp_path / "STS-B" / "train.tsv", f"sentence1\tsentence2\tscore\na\tb\t5\nc\td\t{score}\n".encode())
+    job = settings({"data.task": "stsb", "data.source": str(tmp_path), "data.tokenizer": str(minilm())})
+
+    with pytest.raises(DataFileError, match=f"line 3 has '{score}' in column 'score', need a number from 0 to 5; data"):
+        read_rows(job, SplitName.TRAIN)
+
+
+def test_read_rows_skip_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "SST-2" / "train.tsv", b"sentence\tlabel\na,1\nb,0\n")
+
+    with pytest.raises(DataFileError, match="line 2 has 1 fields, not 2, and 1 more lines do not fit; there is no"):
+        read_rows(sst2(tmp_path, {"data.malformed_lines": "skip"}), SplitName.TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Path.mkdir, "is no regular file; put the file of the validation split in its place, or remove it"),
+        (os.mkfifo, "is no regular file"),
+        (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
+        (lambda path: path.symlink_to("elsewhere"), "is a link to elsewhere, which is not there"),
+    ],
+    ids=["folder", "pipe", "loop", "loose link"],
+)
+def test_find_splits_what_is_no_file_is_not_a_missing_split(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
+    """Else a job would go on without the evaluation that its owner believes in."""
+    write_sst2(tmp_path, [("a", 0)])
+    make(tmp_path / "SST-2" / "dev.tsv")
+
+    with pytest.raises(DataFileError, match=f"dev.tsv {message}"):
+        find_splits(sst2(tmp_path))
 
 
 def test_find_splits_missing_folder_names_the_task_and_the_folder(tmp_path: Path) -> None:
