@@ -11,6 +11,8 @@ from dataloader_svc.tokens import RowTokenizer, open_tokenizer, require_mask_tok
 
 MAX_STEPS = 2**32 - 1
 """Step numbers are 32 bits wide on the wire."""
+ROWS_TRIED = 64
+"""Rows of a split that are tokenised, so that a tokenizer that can do nothing is found before the workers start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ def inspect_data(settings: DataSettings) -> DataFacts:
     if settings.predicted_split is not None:
         return _prediction_facts(settings, tokenizer, settings.predicted_split)
     files = find_splits(settings)
-    splits = tuple(_split_facts(settings, split) for split in files)
+    splits = tuple(_split_facts(settings, tokenizer, split) for split in files)
     num_train_rows = next((facts.num_rows for facts in splits if facts.name is SplitName.TRAIN), None)
     if num_train_rows is None:
         raise DataFileError(f"task {settings.task.name} has no split to train on")
@@ -81,7 +83,7 @@ def _prediction_facts(settings: DataSettings, tokenizer: RowTokenizer, split: Sp
     if split not in there:
         found = ", ".join(there) or "no split"
         raise SpecError(f"predict.split: is {split}, but task {settings.task.name} has {found} in its files")
-    facts = _split_facts(settings, split)
+    facts = _split_facts(settings, tokenizer, split)
     if facts.num_rows == 0:
         raise SpecError(f"predict.split: is {split}, which has no row; needs rows to predict")
     return _facts(settings, tokenizer, (facts,), steps_per_epoch=0, total_steps=0)
@@ -114,8 +116,9 @@ def _num_labels(settings: DataSettings) -> int:
     return 1 if settings.task.is_regression else len(settings.task.labels)
 
 
-def _split_facts(settings: DataSettings, split: SplitName) -> SplitFacts:
+def _split_facts(settings: DataSettings, tokenizer: RowTokenizer, split: SplitName) -> SplitFacts:
     rows = read_rows(settings, split)
+    tokenizer.tokenise(rows.head(ROWS_TRIED), max_length=settings.max_length)
     return SplitFacts(
         name=split,
         num_rows=len(rows),

@@ -32,6 +32,6 @@ def _named_labels(folder: Path) -> list[str]:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         by_id = {int(index): str(label) for index, label in dict(config["id2label"]).items()}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # what is wrong with the folder is told by whoever loads the model
     return [by_id[index] for index in sorted(by_id)]

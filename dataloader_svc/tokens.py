@@ -107,20 +107,31 @@ class RowTokenizer:
             )
 
     def tokenise(self, rows: SplitRows, *, max_length: int) -> TokenisedRows:
-        """Return the tokens of all rows, the longer text of a pair cut first where a row is too long."""
+        """Return the tokens of all rows, the longer text of a pair cut first where a row is too long.
+
+        Raises:
+            TokenizerError: the library cannot, or what it gives cannot be held.
+        """
         self._library.no_padding()
-        direction = self._config.get("truncation_side", "right")
-        self._library.enable_truncation(max_length, strategy="longest_first", direction=direction)
+        side = self._config.get("truncation_side", "right")
+        self._library.enable_truncation(max_length, strategy="longest_first", direction=side)
         ids, types, special, lengths = [], [], [], np.zeros(len(rows), dtype=np.int64)
         for start in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             texts: Any = rows.first[part]
             if rows.second is not None:
                 texts = list(zip(texts, rows.second[part], strict=True))
-            encodings = self._library.encode_batch_fast(texts)
+            try:
+                encodings = self._library.encode_batch_fast(texts)
+                ids.append(np.concatenate([np.array(encoding.ids, dtype=np.int32) for encoding in encodings]))
+                types.append(np.concatenate([np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]))
+            except Exception as error:  # the library raises nothing narrower, numpy OverflowError
+                last = start + len(texts) - 1
+                raise TokenizerError(
+                    f"data.tokenizer: {self._folder} cannot tokenise a row of {start} to {last}: {error}; "
+                    "use the tokenizer of the model"
+                ) from error
             lengths[part] = [len(encoding) for encoding in encodings]
-            ids.append(np.concatenate([np.array(encoding.ids, dtype=np.int32) for encoding in encodings]))
-            types.append(np.concatenate([np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]))
             masks = [np.array(encoding.special_tokens_mask, dtype=np.bool_) for encoding in encodings]
             special.append(np.concatenate(masks))
         return TokenisedRows(
@@ -163,7 +174,7 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
     """Open the tokenizer of a Hugging Face folder, or the built-in one where ``folder`` is None.
 
     Raises:
-        TokenizerError: the folder holds no fast tokenizer, or one that cannot pad.
+        TokenizerError: the folder holds no fast tokenizer, or one that cannot pad or cut.
     """
     if folder is None:
         return RowTokenizer(
@@ -189,6 +200,9 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
         text = _token_text(config.get(role) or _read_json(folder / "special_tokens_map.json").get(role))
         return None if text is None else library.token_to_id(text)
 
+    side = config.get("truncation_side", "right")
+    if side not in ("left", "right"):
+        raise TokenizerError(f"data.tokenizer: {folder} has truncation_side {side!r}, need left or right")
     pad_token_id = find_id("pad_token")
     if pad_token_id is None:
         raise TokenizerError(
@@ -217,7 +231,7 @@ def require_mask_token(token_id: int | None, *, tokenizer: Path | None) -> int:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TokenizerError(f"data.tokenizer: {path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise TokenizerError(f"data.tokenizer: {path} is not a JSON object")

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from dataloader_svc.app import app
 from dataloader_svc.corpus import check_allowed
@@ -41,6 +42,21 @@ def test_inspect_data_masked_lm_without_a_mask_token_is_refused(tmp_path: Path) 
     with pytest.raises(TokenizerError, match=rf"data\.tokenizer: {folder} names no mask token.* masked_lm needs one"):
         inspect_data(settings({"data.tokenizer": str(folder), "train.objective": "masked_lm"}))
     assert inspect_data(settings({"data.tokenizer": str(folder), "train.objective": "causal_lm"})).labels == ()
+
+
+@pytest.mark.parametrize(
+    ("word_id", "error"), [(1, r"Missing \[UNK\] token"), (2**31, "2147483648 out of bounds")], ids=["word", "id"]
+)
+def test_inspect_data_tokenizer_that_cannot_take_the_rows_is_refused(tmp_path: Path, word_id: int, error: str) -> None:
+    """Its first rows are tried, before any worker has started."""
+    Tokenizer(models.WordLevel({"[PAD]": 0, "a": word_id})).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]"}))
+    write_sst2(tmp_path, [("a", 0), ("b" if word_id == 1 else "a", 1)])
+
+    with pytest.raises(
+        TokenizerError, match=rf"data\.tokenizer: {tmp_path} cannot tokenise a row of 0 to 1: .*{error}"
+    ):
+        inspect_data(settings({"data.task": "sst2", "data.source": str(tmp_path), "data.tokenizer": str(tmp_path)}))
 
 
 def test_inspect_data_counts_rows_after_max_train_rows(tmp_path: Path) -> None:

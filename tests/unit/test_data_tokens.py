@@ -137,6 +137,23 @@ def test_open_tokenizer_broken_file_is_refused(tmp_path: Path) -> None:
         open_tokenizer(tmp_path)
 
 
+def test_open_tokenizer_endless_config_is_refused(tmp_path: Path) -> None:
+    shutil.copyfile(minilm() / "tokenizer.json", tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
+
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json cannot be read: maximum recursion depth"):
+        open_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("side", ["middle", None, 5])
+def test_open_tokenizer_that_cuts_on_no_side_is_refused(tmp_path: Path, side: object) -> None:
+    shutil.copyfile(minilm() / "tokenizer.json", tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]", "truncation_side": side}))
+
+    with pytest.raises(TokenizerError, match=f"has truncation_side {side!r}, need left or right"):
+        open_tokenizer(tmp_path)
+
+
 @pytest.mark.parametrize("pad", [None, "<nothing>", 7])
 def test_open_tokenizer_without_pad_token_is_refused(tmp_path: Path, pad: object) -> None:
     shutil.copyfile(minilm() / "tokenizer.json", tmp_path / "tokenizer.json")
