@@ -1,11 +1,10 @@
-"""MRPC in one process with nothing but torch and transformers: what a job on the same rows is compared with.
+"""A task of GLUE in one process with nothing but torch and transformers: what a job on the same rows is compared with.
 
 It shares no code with Takt: rows come from the official files, tokens from the model's own tokenizer.
 
 B rows, L positions.
 """
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
-from sklearn.metrics import accuracy_score, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from benchmarks.glue_rows import TASKS, TableRow, scores
 
 Microbatches = Sequence[Sequence[int]]
 """Rows of the training file of one step, by microbatch."""
@@ -25,7 +25,7 @@ class Training:
     """A training without Takt."""
 
     model: Path
-    """Folder of a pretrained model, with its tokenizer."""
+    """Folder of a pretrained model with the task's head, and of its tokenizer."""
     source: Path
     """Folder in the GLUE layout."""
     learning_rate: float
@@ -33,6 +33,7 @@ class Training:
     warmup_fraction: float
     total_steps: int
     """Optimizer steps that the linear schedule is planned for."""
+    task: str = "mrpc"
     max_length: int = 128
 
 
@@ -41,6 +42,7 @@ class PlainTraining:
 
     def __init__(self, training: Training) -> None:
         self._training = training
+        self._task = TASKS[training.task]
         self._tokenizer: Any = AutoTokenizer.from_pretrained(training.model)
         self._model: Any = AutoModelForSequenceClassification.from_pretrained(training.model)
         named = dict(self._model.named_parameters())
@@ -48,7 +50,7 @@ class PlainTraining:
         decayed = [p for name, p in named.items() if not (name.endswith("bias") or "LayerNorm" in name)]
         groups = [{"params": decayed, "weight_decay": training.weight_decay}, {"params": plain, "weight_decay": 0.0}]
         self._optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, fused=True)
-        self._train = _table(training.source / "MRPC/train.tsv")
+        self._train = self._task.rows(training.source, "train")
 
     def steps(self, steps: Sequence[Microbatches]) -> Iterator[float]:
         """Train on each step's rows, one backward a microbatch; yield each step's mean loss over its rows."""
@@ -70,23 +72,30 @@ class PlainTraining:
             self._optimizer.zero_grad()
             yield total / count
 
-    def evaluate(self) -> dict[str, float]:
-        """Return accuracy and F1 on the development rows."""
+    def outputs(self) -> list[list[float]]:
+        """Return the outputs of each development row, one row at a time, so that nothing is padded."""
         self._model.eval()
-        rows = _table(self._training.source / "MRPC/dev.tsv")
         with torch.no_grad():
-            predicted = [int(self._model(**self._encode([row])).logits.argmax()) for row in rows]
-        labels = [int(row["Quality"]) for row in rows]
-        return {"accuracy": accuracy_score(labels, predicted), "f1": f1_score(labels, predicted)}
+            return [
+                self._model(**self._encode([row])).logits[0].tolist()
+                for row in self._task.rows(self._training.source, "dev")
+            ]
 
-    def _loss_sum(self, rows: list[dict[str, str]]) -> torch.Tensor:
-        labels_B = torch.tensor([int(row["Quality"]) for row in rows])
-        return F.cross_entropy(self._model(**self._encode(rows)).logits, labels_B, reduction="sum")
+    def evaluate(self) -> dict[str, float]:
+        """Return the task's metrics on the development rows."""
+        labels = [row[self._task.label] for row in self._task.rows(self._training.source, "dev")]
+        return scores(self._training.task, labels, [self._task.prediction(each) for each in self.outputs()])
 
-    def _encode(self, rows: list[dict[str, str]]) -> Any:
+    def _loss_sum(self, rows: list[TableRow]) -> torch.Tensor:
+        outputs_BC = self._model(**self._encode(rows)).logits
+        targets = [self._task.target(row) for row in rows]
+        if self._task.written:
+            return F.cross_entropy(outputs_BC, torch.tensor(targets, dtype=torch.long), reduction="sum")
+        return F.mse_loss(outputs_BC[:, 0], torch.tensor(targets), reduction="sum")
+
+    def _encode(self, rows: list[TableRow]) -> Any:
         return self._tokenizer(
-            [row["#1 String"] for row in rows],
-            [row["#2 String"] for row in rows],
+            *([row[text] for row in rows] for text in self._task.texts),
             truncation=True,
             max_length=self._training.max_length,
             padding=True,
@@ -94,15 +103,13 @@ class PlainTraining:
         )
 
 
-def save_without_dropout(pretrained: Path, folder: Path) -> None:
-    """Save a pretrained encoder with a new head of two labels and no dropout, and its tokenizer."""
+def save_without_dropout(pretrained: Path, folder: Path, **changes: Any) -> None:
+    """Save a pretrained encoder with a new head of two labels and no dropout, and its tokenizer.
+
+    ``changes`` gives other values of the config: with fewer ``num_hidden_layers`` the first of the encoder's stay.
+    """
     torch.manual_seed(3)
     AutoModelForSequenceClassification.from_pretrained(
-        pretrained, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        pretrained, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **changes
     ).save_pretrained(folder)
     AutoTokenizer.from_pretrained(pretrained).save_pretrained(folder)
-
-
-def _table(file: Path) -> list[dict[str, str]]:
-    with file.open(encoding="utf-8-sig", newline="\n") as lines:
-        return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
