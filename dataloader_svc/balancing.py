@@ -56,6 +56,8 @@ def group_ends(lengths_n: _Integers, num_groups: int) -> list[int]:
     if num_filled == 0:
         return [0] * num_groups
     places = _places(num_rows, num_filled)
+    if len(places) == num_filled + 1:  # each place ends a group, be they thousands
+        return [int(place) for place in places[1:]] + [num_rows] * (num_groups - num_filled)
     sizes = _sizes(lengths_n, places)
 
     def least(limit: int) -> float:
@@ -87,14 +89,14 @@ def _sizes(lengths_n: _Integers, places: _Integers) -> npt.NDArray[np.float64]:
 def _least_sum(sizes: npt.NDArray[np.float64], num_groups: int, *, limit: int) -> tuple[float, list[int]]:
     """Return the least sum of groups of at most ``limit``, infinite where there is none, and the ends of its groups."""
     within = np.where(sizes <= limit, sizes, np.inf)
-    best = np.full(len(sizes), np.inf)
-    best[0] = 0.0
+    num_spare = len(sizes) - 1 - num_groups  # after k groups k to k + num_spare places are behind, as each takes one
+    best = within[0, 1 : num_spare + 2]
     came_from = []
-    for _ in range(num_groups):
-        sums = best[:, None] + within
-        came_from.append(sums.argmin(axis=0))
+    for done in range(1, num_groups):
+        sums = best[:, None] + within[done : done + num_spare + 1, done + 1 : done + num_spare + 2]
+        came_from.append(done + sums.argmin(axis=0))
         best = sums.min(axis=0)
     ends = [len(sizes) - 1]
-    for previous in reversed(came_from[1:]):
-        ends.append(int(previous[ends[-1]]))
+    for done in range(num_groups - 1, 0, -1):
+        ends.append(int(came_from[done - 1][ends[-1] - done - 1]))
     return float(best[-1]), ends[::-1]

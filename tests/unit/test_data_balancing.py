@@ -72,6 +72,14 @@ def test_groups_of_a_few_rows_are_known(lengths: list[int], num_groups: int, end
     assert group_ends(np.array(lengths, dtype=np.int64), num_groups) == ends
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("num_rows", "num_groups"), [(127, 127), (256, 256), (2**16, 2**14)])
+def test_thousands_of_groups_are_cut_at_once(num_rows: int, num_groups: int) -> None:
+    """As many replicas, slices and microbatches make them; a search among all cuts took minutes a step."""
+    size = num_rows // num_groups
+    assert group_ends(np.arange(1, num_rows + 1), num_groups) == list(range(size, num_rows + 1, size))
+
+
 def test_groups_of_more_rows_than_places_are_as_many_and_cover_all() -> None:
     lengths_n = np.sort(np.random.RandomState(3).randint(3, 128, size=5 * MOST_PLACES + 7))
     ends = group_ends(lengths_n, 16)
