@@ -172,7 +172,7 @@ def test_metrics_are_those_of_scikit_learn_on_the_written_predictions(learnt: di
         assert {name: record[name] for name in expected} == pytest.approx(expected, abs=FP32, rel=0)
 
 
-@pytest.mark.parametrize("task", CASES)
+@pytest.mark.parametrize("task", [task for task, case in CASES.items() if "microbatching" not in case.data])
 def test_steps_on_real_rows_follow_a_plain_loop(learnt: dict[str, Learnt], task: str) -> None:
     """It accumulates the same microbatches in the same order."""
     found, plain = learnt[task], learnt[task].plain()
@@ -195,7 +195,7 @@ def test_regrouped_real_rows_follow_whole_batches_with_little_padding(learnt: di
     """In order, the same rows would be padded by 45 % at least, whatever the order."""
     found = learnt["sst2"]
     expected = list(found.plain_losses(found.plain(), whole=True))
-    assert found.losses[: len(expected)] == pytest.approx(expected, abs=1e-5, rel=0)
+    assert found.losses[: len(expected)] == pytest.approx(expected, abs=1e-6, rel=0)
     padded, tokens = (sum(step[name] for step in found.steps) for name in ("padded_tokens", "tokens"))
     assert padded / (padded + tokens) < 0.25
 
