@@ -45,14 +45,16 @@ def find_splits(settings: DataSettings) -> dict[SplitName, tuple[Path, ...]]:
     """Return the splits that the task has and the files of each, none for generated ones.
 
     Raises:
-        DataFileError: the task's folder or its training file is missing, or the Hub's data cannot be had.
+        DataFileError: the task's folder is missing, or the training file of a job that trains, or the Hub's data
+            cannot be had.
     """
     task, source = settings.task, settings.source
     if settings.repository is not None:
         return hub.find_files(task, settings.repository)
     if task.layout is None or source is None:
         return dict.fromkeys(task.splits, ())
-    found = {split: glue.find_file(task, task.layout, source, split) for split in task.splits}
+    needed = SplitName.TRAIN if settings.predicted_split is None else None  # what else is there need not be read
+    found = {split: glue.find_file(task, task.layout, source, split, needed=split is needed) for split in task.splits}
     return {split: (path,) for split, path in found.items() if path is not None}
 
 

@@ -62,7 +62,9 @@ def inspect_data(settings: DataSettings) -> DataFacts:
     splits = tuple(_split_facts(settings, tokenizer, split) for split in files)
     num_train_rows = next((facts.num_rows for facts in splits if facts.name is SplitName.TRAIN), None)
     if num_train_rows is None:
-        raise DataFileError(f"task {settings.task.name} has no split to train on")
+        raise DataFileError(
+            f"task {settings.task.name} has no split to train on; a model of mnli predicts it: takt predict ID --split ax"
+        )
     if num_train_rows == 0:
         places = ", ".join(map(str, files[SplitName.TRAIN]))
         raise DataFileError(f"task {settings.task.name}: the training split has no rows; needs some in {places}")
@@ -82,7 +84,8 @@ def _prediction_facts(settings: DataSettings, tokenizer: RowTokenizer, split: Sp
     there = find_splits(settings)
     if split not in there:
         found = ", ".join(there) or "no split"
-        raise SpecError(f"predict.split: is {split}, but task {settings.task.name} has {found} in its files")
+        fix = "; it is the split of data.task: ax, which a model of mnli predicts" if split is SplitName.AX else ""
+        raise SpecError(f"predict.split: is {split}, but task {settings.task.name} has {found} in its files{fix}")
     facts = _split_facts(settings, tokenizer, split)
     if facts.num_rows == 0:
         raise SpecError(f"predict.split: is {split}, which has no row; needs rows to predict")

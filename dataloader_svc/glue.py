@@ -41,12 +41,12 @@ class _Line:
             raise ValueError(f"is not UTF-8: byte {error.start} of it cannot be decoded") from None
 
 
-def find_file(task: Task, layout: GlueLayout, source: Path, split: SplitName) -> Path | None:
-    """Return the path of a split's file, None where there is nothing of its name.
+def find_file(task: Task, layout: GlueLayout, source: Path, split: SplitName, *, needed: bool) -> Path | None:
+    """Return the path of a split's file, None where there is nothing of its name and it is not needed.
 
     Raises:
-        DataFileError: the task's folder is missing, or the file of the training split is; or what has its name is no
-            file, which is no reason to do without the split.
+        DataFileError: the task's folder is missing, or a file that is needed is; or what has its name is no file,
+            which is no reason to do without the split.
     """
     file, folder = layout.files[split], source / layout.folder
     if not stat.S_ISDIR(_mode(folder) or 0):
@@ -57,7 +57,7 @@ def find_file(task: Task, layout: GlueLayout, source: Path, split: SplitName) ->
     path = folder / file.name
     mode = _mode(path)
     if mode is None:
-        if split is SplitName.TRAIN:
+        if needed:
             raise DataFileError(f"task {task.name}: there is no file {path.name} in {folder}")
         return None
     if not stat.S_ISREG(mode):

@@ -119,6 +119,12 @@ def test_inspect_data_of_a_prediction_looks_at_its_split_alone(tmp_path: Path) -
     assert (facts.steps_per_epoch, facts.total_steps, facts.written_labels) == (0, 0, ("0", "1"))
     with pytest.raises(SpecError, match=r"predict\.split: is validation, but task sst2 has train, test in its files"):
         inspect_data(settings({**values, "predict.split": "validation"}))
+    with pytest.raises(
+        SpecError, match=r"has train, test in its files; it is the split of data\.task: ax, which a model"
+    ):
+        inspect_data(settings({**values, "predict.split": "ax"}))
+    (path.parent / "train.tsv").unlink()
+    assert inspect_data(settings({**values, "predict.split": "test"})) == facts, "who predicts needs no other file"
     path.write_text("index\tsentence\n")
     with pytest.raises(SpecError, match=r"predict\.split: is test, which has no row"):
         inspect_data(settings({**values, "predict.split": "test"}))
