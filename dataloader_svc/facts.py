@@ -63,7 +63,8 @@ def inspect_data(settings: DataSettings) -> DataFacts:
     num_train_rows = next((facts.num_rows for facts in splits if facts.name is SplitName.TRAIN), None)
     if num_train_rows is None:
         raise DataFileError(
-            f"task {settings.task.name} has no split to train on; a model of mnli predicts it: takt predict ID --split ax"
+            f"task {settings.task.name} has no split to train on; a model of mnli predicts it: "
+            "takt predict ID --split ax"
         )
     if num_train_rows == 0:
         places = ", ".join(map(str, files[SplitName.TRAIN]))
