@@ -116,13 +116,14 @@ def shards(pair: Standing, job: str) -> dict[str, str]:
 
 
 def test_killed_coordinator_fails_the_job_and_comes_back(pair: Standing, tmp_path: Path) -> None:
-    held(pair, tmp_path, "beatless")
-    pair.submit(write_job(tmp_path / "waits.yaml", {"parallel.pp": 1}), "waits")
-    with pair.begin("wait", "beatless", "--output", "json") as waiting:
+    pair.faults.ask("beatless", "hold", stage=1, step=2)
+    with pair.begin("submit", write_job(tmp_path / "job.yaml"), "--id", "beatless", "--wait") as waiting:
+        pair.faults.reached("beatless")
+        pair.submit(write_job(tmp_path / "waits.yaml", {"parallel.pp": 1}), "waits")
         kill(pair, "coordinator")
         finished = waiting.end(limit_seconds=END_SECONDS)
     assert finished.code == 1, finished.err
-    status = finished.document
+    status = pair.status("beatless")
     assert (status["state"], status["step"]) == ("FAILED", 1)
     assert "its coordinator ended at step 1" in status["reason"]
     # What was queued is still there, and runs when the agents are back.
