@@ -29,8 +29,12 @@ class Coordinator(Jobs):
 
     interrupts = False
     address = ""
+    has_trained = True
+    """Whether it is the one that has trained the job ``learner``."""
 
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobResponse:  # noqa: N802
+        if request.id == "learner" and self.has_trained:
+            return pb.GetJobResponse(job=pb.Job(id="learner", state=pb.JOB_STATE_SUCCEEDED))
         if self.interrupts:
             os.kill(os.getpid(), signal.SIGINT)
         return super().GetJob(request, context)
@@ -83,6 +87,37 @@ def test_predict_gives_the_job_of_the_split_in_the_layout_of_the_trained_one(
     assert (spec["model"]["pretrained"], spec["model"]["config"]) == (str(export), None)
     assert (spec["data"]["source"], spec["data"]["max_length"], spec["parallel"]["pp"]) == ("/glue", 77, 2)
     assert spec["data"]["malformed_lines"] == "refuse", "else an index would not be the row's in its file"
+
+
+def test_predict_at_a_coordinator_of_another_state_folder_is_refused_before_a_model_is_written(
+    jobs: Coordinator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(tmp_path, "rte").rmdir()
+    jobs.has_trained = False
+    assert (
+        main(["predict", "learner", *("--split", "test", "--state-dir", str(tmp_path), "--coordinator", jobs.address)])
+        == 3
+    )
+    assert capsys.readouterr().err == (
+        f"error: job learner is in {tmp_path}, but the coordinator at {jobs.address} has no such job, so it has "
+        "another state folder; name that with --state-dir, or leave --coordinator out\n"
+    )
+    assert not jobs.specs, "no job was given"
+    assert not list((tmp_path / "exports").iterdir())
+
+
+def test_predict_tells_where_predictions_are_that_it_does_not_find(
+    jobs: Coordinator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with a copy of the coordinator's folder."""
+    trained(tmp_path, "rte")
+    jobs.end_state = pb.JOB_STATE_SUCCEEDED
+    arguments = ("--split", "test", "--id", "guess", "--state-dir", str(tmp_path), "--coordinator", jobs.address)
+    assert main(["predict", "learner", *arguments]) == 2
+    assert capsys.readouterr().err.endswith(
+        f"error: job guess left nothing in {tmp_path}; what it predicted is in jobs/guess of its coordinator's own "
+        "state folder\n"
+    )
 
 
 def test_predict_that_is_interrupted_says_how_to_go_on_and_leaves_the_job(

@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+import grpc
 import typer
 from takt.v1 import jobs_pb2 as pb
 
 from coordinator.choices import MalformedLines, SplitName, Task
 from coordinator.cli.checkpoint_folder import Checkpoint, find_checkpoint
-from coordinator.cli.client import JobClient, connect
+from coordinator.cli.client import CallError, JobClient, connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.folder import job_folder
@@ -61,6 +62,9 @@ def command(
     state_dir = state_dir.resolve()
     folder = job_folder(state_dir, job_id)
     checkpoint = find_checkpoint(folder, step=step)
+    if coordinator is not None:
+        with connect(coordinator) as client:
+            check_shared(client, job_id, state_dir=state_dir)
     model = state_dir / "exports" / f"{job_id}-step-{checkpoint.step}"
     export_model(checkpoint, model, spec=folder / "spec.json")
     spec = _predicting(from_json((folder / "spec.json").read_text()), model=model, split=split)
@@ -75,6 +79,24 @@ def command(
     if job.state == pb.JOB_STATE_SUCCEEDED:
         _tell(job, trained=job_id, split=split, state_dir=state_dir, output=output)
     return EXIT_CODES.get(job.state, ExitCode.JOB_CANCELLED)
+
+
+def check_shared(client: JobClient, job_id: str, *, state_dir: Path) -> None:
+    """Check that the coordinator knows the job that has trained, as one with this state folder does.
+
+    Raises:
+        CliError: it does not; its workers would not find the model.
+    """
+    try:
+        client.job(job_id)
+    except CallError as error:
+        if error.code is not grpc.StatusCode.NOT_FOUND:
+            raise
+        raise CliError(
+            ExitCode.NOT_FOUND,
+            f"job {job_id} is in {state_dir}, but the coordinator at {client.address} has no such job, so it has "
+            "another state folder; name that with --state-dir, or leave --coordinator out",
+        ) from error
 
 
 def export_model(checkpoint: Checkpoint, model: Path, *, spec: Path) -> None:
@@ -112,7 +134,9 @@ def _tell(job: pb.Job, *, trained: str, split: SplitName, state_dir: Path, outpu
     records = read_evaluations(files.folder)
     if not records:
         raise CliError(
-            ExitCode.INVALID, f"job {job.id} left nothing in {state_dir}; its coordinator has another folder"
+            ExitCode.INVALID,
+            f"job {job.id} left nothing in {state_dir}; what it predicted is in jobs/{job.id} of its coordinator's own "
+            "state folder",
         )
     (record,) = records
     path = files.predictions(split)
