@@ -18,7 +18,6 @@ from coordinator.cli.here import run_here
 from coordinator.cli.model_folder import write_model
 from coordinator.cli.options import (
     DEFAULT_STATE_DIR,
-    Coordinator,
     JobId,
     NewJobId,
     Output,
@@ -36,6 +35,15 @@ from coordinator.spec import JobSpec, from_json, parse_spec, to_json
 Rows = Annotated[
     SplitName, typer.Option("--split", metavar="SPLIT", help="Rows to predict, such as test; ax with a job of mnli.")
 ]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        envvar="TAKT_COORDINATOR",
+        metavar="HOST:PORT",
+        help="Address of the coordinator that predicts; where it is not given, services are started here.",
+    ),
+]
 Step = Annotated[int | None, typer.Option("--step", min=0, metavar="N", help="Checkpoint of step N, else the newest.")]
 
 
@@ -45,7 +53,7 @@ def command(
     split: Rows,
     step: Step = None,
     new_id: NewJobId = None,
-    coordinator: Coordinator = None,
+    coordinator: At = None,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     output: Output = OutputFormat.TABLE,
 ) -> ExitCode:
