@@ -185,7 +185,11 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
             folder=None,
         )
     path = folder / "tokenizer.json"
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # of a folder that may not be looked into, for instance
+        raise TokenizerError(f"data.tokenizer: {path} cannot be read: {error.strerror}") from error
+    if not is_there:
         raise TokenizerError(
             f"data.tokenizer: there is no file {path}; "
             "save the tokenizer there with AutoTokenizer.from_pretrained(...).save_pretrained(...)"

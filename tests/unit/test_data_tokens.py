@@ -130,6 +130,11 @@ def test_open_tokenizer_folder_without_fast_tokenizer_is_refused(tmp_path: Path)
         open_tokenizer(tmp_path)
 
 
+def test_open_tokenizer_folder_that_cannot_be_looked_into_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"data\.tokenizer: .*tokenizer\.json cannot be read: File name too long"):
+        open_tokenizer(tmp_path / ("x" * 300))
+
+
 def test_open_tokenizer_broken_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
 
