@@ -109,7 +109,9 @@ def read_file(path: Path, file: GlueFile, *, label_values: Sequence[str], skip_m
         if found is not None:
             labels.append(found)
     if malformed and not skip_malformed:
-        raise DataFileError(f"{_refusal(path, malformed)}; data.malformed_lines: skip leaves such lines out")
+        raise DataFileError(
+            f"{_refusal(path, malformed)}; mend the file, or train without such lines by data.malformed_lines: skip"
+        )
     if malformed and not texts:
         raise DataFileError(f"{_refusal(path, malformed)}; there is no line that does")
     first, *others = zip(*texts, strict=True) if texts else ((),) * len(places)
@@ -185,5 +187,5 @@ def _shown(text: str) -> str:
 
 
 def _refusal(path: Path, malformed: Sequence[str]) -> str:
-    more = f", and {len(malformed) - 1} more lines do not fit" if len(malformed) > 1 else ""
+    more = f"; lines that do not fit: {len(malformed)}" if len(malformed) > 1 else ""
     return f"{path} {malformed[0]}{more}"

@@ -102,8 +102,8 @@ def read_files(
         if found is not None:
             labels.append(found)
     if malformed and not skip_malformed:
-        more = f", and {len(malformed) - 1} more rows do not fit" if len(malformed) > 1 else ""
-        raise DataFileError(f"{place}: {malformed[0]}{more}; data.malformed_lines: skip leaves such rows out")
+        more = f"; rows that do not fit: {len(malformed)}" if len(malformed) > 1 else ""
+        raise DataFileError(f"{place}: {malformed[0]}{more}; train without such rows by data.malformed_lines: skip")
     first, *others = zip(*texts, strict=True) if texts else ((),) * len(task.hub_texts)
     return SplitRows(
         first=first,

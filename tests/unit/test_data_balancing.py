@@ -101,6 +101,14 @@ def test_replicas_get_about_as_much_of_a_regrouped_step() -> None:
     assert max(work) < 1.1 * min(work)
 
 
+def test_replicas_take_turns_at_the_longer_of_two_neighbours() -> None:
+    """Else one replica would have the longer one of each pair: 16 tokens beside 20, not 18 beside 18."""
+    lengths_N = np.arange(1, 9)
+    replicas = length_balanced(lengths_N)(np.arange(8)[::-1], 2, 4)
+    lengths = [[lengths_N[rows].tolist() for rows in replica] for replica in replicas]
+    assert lengths == [[[1], [4], [5], [8]], [[2], [3], [6], [7]]]
+
+
 @pytest.mark.real_glue
 @pytest.mark.parametrize(("task", "in_order"), [("sst2", 0.44), ("mrpc", 0.20)])
 def test_real_rows_regrouped_are_padded_less_than_8_percent(task: str, in_order: float) -> None:

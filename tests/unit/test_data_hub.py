@@ -209,10 +209,18 @@ def test_ax_has_nothing_to_train_on(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("sentences", "labels", "message"),
     [
-        (["a", None, "c"], [0, 1, 1], "row 1 has nothing in column 'sentence', need text; data.malformed_lines: skip"),
-        (["a", "b", "c"], [0, -1, 1], "row 1 has the label -1, which means none, need 0 to 1; data.malformed_lines"),
+        (
+            ["a", None, "c"],
+            [0, 1, 1],
+            "row 1 has nothing in column 'sentence', need text; train without such rows by data.malformed_lines: skip",
+        ),
+        (
+            ["a", "b", "c"],
+            [0, -1, 1],
+            "row 1 has the label -1, which means none, need 0 to 1; train without such rows by data.malformed_lines",
+        ),
         (["a", "b", "c"], [0, None, 1], "row 1 has the label None, which means none"),
-        ([None, "b", "c"], [0, -1, 1], "row 0 has nothing in .*, and 1 more rows do not fit; data.malformed_lines"),
+        ([None, "b", "c"], [0, -1, 1], "row 0 has nothing in .*; rows that do not fit: 2; .*data.malformed_lines"),
     ],
 )
 def test_read_rows_row_without_text_or_label_is_refused_or_left_out(

@@ -33,6 +33,17 @@ def test_stamps_change_with_each_file_that_tells_tokens(tmp_path: Path, name: st
     assert stamps(job, SplitName.TRAIN) != before
 
 
+def test_stamps_change_with_a_file_of_the_same_size(tmp_path: Path) -> None:
+    job, text = settings({"data.tokenizer": str(tmp_path)}), tmp_path / "tokenizer.json"
+    text.write_text("{}")
+    before, written = stamps(job, SplitName.TRAIN), text.stat()
+
+    text.write_text("[]")
+    os.utime(text, ns=(written.st_atime_ns, written.st_mtime_ns + 1_000_000_000))
+
+    assert stamps(job, SplitName.TRAIN) != before
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -196,7 +196,7 @@ def test_read_rows_of_a_test_file_has_no_labels(
     rows = read_rows(job(tmp_path, task), split)
     assert (rows.first, rows.labels) == (first, None)
     write(tmp_path / file, *lines, lines[-1][:1])
-    told = f"has 1 fields, not {len(lines[0])}; data.malformed_lines: skip"
+    told = f"has 1 fields, not {len(lines[0])}; .*by data.malformed_lines: skip"
     with pytest.raises(DataFileError, match=f"{file} line {len(lines) + 1} {told}"):
         read_rows(job(tmp_path, task), split)
 
@@ -256,9 +256,7 @@ def test_lines_that_do_not_fit_are_refused_by_file_and_number_or_counted(
     write(tmp_path / file, *others, *(line for line, _ in malformed), last)
     content = (tmp_path / file).read_bytes()
     (tmp_path / file).write_bytes(content + b"\t".join(content.splitlines()[-1].split(b"\t")[:-1]))
-    with pytest.raises(
-        DataFileError, match=f"{file} line {len(lines)} {malformed[0][1]}, and 3 more lines do not fit; "
-    ):
+    with pytest.raises(DataFileError, match=f"{file} line {len(lines)} {malformed[0][1]}; lines that do not fit: 4; "):
         read_rows(job(tmp_path, task), SplitName.TRAIN)
     skipping = job(tmp_path, task, {"data.malformed_lines": "skip"})
     rows = read_rows(skipping, SplitName.TRAIN)
@@ -274,7 +272,7 @@ def test_h01_split_to_evaluate_on_whose_rows_have_no_labels_is_refused_before_an
     (facts,) = inspect_data(job(tmp_path, "sst2", {"predict.split": "test"})).splits
     assert (facts.num_rows, facts.labelled) == (5, False)
     write(tmp_path / "SST-2" / "dev.tsv", ("sentence", "label"), *unlabelled)
-    told = r"dev\.tsv line 2 has '-1' in column 'label', which means no label, .* and 4 more lines do not fit"
+    told = r"dev\.tsv line 2 has '-1' in column 'label', which means no label, .*; lines that do not fit: 5"
     with pytest.raises(DataFileError, match=told):
         inspect_data(job(tmp_path, "sst2"))
 

@@ -82,7 +82,7 @@ def _lines(plan: JobPlan) -> list[str]:
 
 
 def _rows(split: Split) -> str:
-    left_out = f" ({split.num_malformed} lines left out)" if split.num_malformed else ""
+    left_out = f" (lines left out: {split.num_malformed})" if split.num_malformed else ""
     return f"{split.num_rows} {split.name}{left_out}"
 
 
