@@ -41,6 +41,14 @@ class Coordinator(Jobs):
 
 
 @pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt: a shell that starts a program in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def jobs() -> Iterator[Coordinator]:
     """Return a coordinator whose jobs fail when they are looked at."""
     coordinator = Coordinator()
@@ -120,6 +128,7 @@ def test_predict_tells_where_predictions_are_that_it_does_not_find(
     )
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_predict_that_is_interrupted_says_how_to_go_on_and_leaves_the_job(
     jobs: Coordinator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
