@@ -56,7 +56,7 @@ def write_shards(
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[WrittenShard] = []
     for stage, held in model.stages.items():
-        content = _serialise(model.state(stage), {})
+        content = _serialise(model.state(stage), {"format": "pt"})  # without it transformers does not load the file
         shards.append(_write(folder / f"stage-{stage:03d}.safetensors", content, kind="parameters", stage=stage))
         content = _serialise(optimizer_state(stage), _metadata(agreed))
         shards.append(_write(folder / f"optimizer-{stage:03d}.safetensors", content, kind="optimizer", stage=stage))
@@ -87,16 +87,19 @@ def config_json(model: LoadedModel) -> str:
 
 
 def _metadata(agreed: Agreed) -> dict[str, str]:
-    """Return the numbers as text that ``int`` and ``float`` read back exactly; a loss scale in fp16 only."""
-    values = {"updates_applied": str(agreed.updates_applied)}
+    """Return the numbers as JSON, which keeps them exactly; a loss scale in fp16 only.
+
+    In one entry: the library writes several in an order that changes from file to file, and so would the digest.
+    """
+    values: dict[str, int | float] = {"updates_applied": agreed.updates_applied}
     if agreed.loss_scale is not None:
-        values |= {"loss_scale": repr(agreed.loss_scale), "clean_steps": str(agreed.clean_steps)}
-    return values
+        values |= {"loss_scale": agreed.loss_scale, "clean_steps": agreed.clean_steps}
+    return {"agreed": json.dumps(values)}
 
 
 def _serialise(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content: bytes = save(whole, metadata={"format": "pt", **metadata})
+    content: bytes = save(whole, metadata=dict(metadata))
     return content
 
 
