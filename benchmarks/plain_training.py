@@ -103,13 +103,10 @@ class PlainTraining:
         )
 
 
-def save_without_dropout(pretrained: Path, folder: Path, **changes: Any) -> None:
-    """Save a pretrained encoder with a new head of two labels and no dropout, and its tokenizer.
-
-    ``changes`` gives other values of the config: with fewer ``num_hidden_layers`` the first of the encoder's stay.
-    """
+def save_without_dropout(pretrained: Path, folder: Path, *, num_labels: int = 2) -> None:
+    """Save a pretrained encoder with a new head of so many outputs and no dropout, and its tokenizer."""
     torch.manual_seed(3)
     AutoModelForSequenceClassification.from_pretrained(
-        pretrained, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **changes
+        pretrained, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=num_labels
     ).save_pretrained(folder)
     AutoTokenizer.from_pretrained(pretrained).save_pretrained(folder)
