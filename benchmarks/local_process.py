@@ -24,7 +24,7 @@ from benchmarks.local_case import LocalCase
 from benchmarks.local_run import LocalWorker, load_part
 from stage_worker.comm import TransportName, join_transport
 from stage_worker.comm_place import Place
-from stage_worker.comm_store import address_of, join_store, open_store
+from stage_worker.comm_store import join_store, open_store
 from stage_worker.models.families import FAMILIES
 
 HOST = "127.0.0.1"
@@ -76,8 +76,8 @@ def serve(connection: Connection) -> None:
             return
         try:
             if request["do"] == "open_store":
-                store = open_store(HOST)  # lives until the next case
-                answer: dict[str, Any] = {"address": address_of(store)}
+                store = open_store(HOST, limit_seconds=LIMIT_SECONDS)  # lives until the next case
+                answer: dict[str, Any] = {"address": store.address}
             else:
                 case = LocalCase.from_json(request["case"])
                 answer = run_case(case, worker=request["worker"], address=request["address"], out=Path(request["out"]))

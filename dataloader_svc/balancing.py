@@ -3,11 +3,13 @@
 n rows, G groups.
 """
 
+import math
 from bisect import bisect_left
 
 import numpy as np
 import numpy.typing as npt
 
+from dataloader_svc.group_sums import Sizes, greatest_sum, least_sum, least_sum_from
 from dataloader_svc.sharding import Grouping, RowNumbers
 
 MOST_UNEVEN = 1.5
@@ -40,9 +42,9 @@ def length_balanced(lengths_N: _Integers) -> Grouping:
 def group_ends(lengths_n: _Integers, num_groups: int) -> list[int]:
     """Return where each of ``num_groups`` groups of neighbours ends; the last ones are empty where rows are few.
 
-    Of the groupings that no other one betters in both the sum of rows x width and the largest group, the one of the
-    least sum whose largest group is at most `MOST_UNEVEN` times the mean; where there is none, the one whose largest
-    group is least.
+    The grouping of the least sum of rows x width whose largest group is at most `MOST_UNEVEN` times the mean; where
+    there is none, the one whose largest group is least. Of more rows than `MOST_PLACES` only groupings that no other
+    one betters in both the sum and the largest group are looked at.
 
     >>> group_ends(np.array([3, 3, 3, 9, 9]), 2)
     [3, 5]
@@ -58,19 +60,41 @@ def group_ends(lengths_n: _Integers, num_groups: int) -> list[int]:
     places = _places(num_rows, num_filled)
     if len(places) == num_filled + 1:  # each place ends a group, be they thousands
         return [int(place) for place in places[1:]] + [num_rows] * (num_groups - num_filled)
-    sizes = _sizes(lengths_n, places)
+    steps = _even_steps(_sizes(lengths_n, places), num_filled, every_sum=num_rows <= MOST_PLACES)
+    return [int(places[step]) for step in steps] + [num_rows] * (num_groups - num_filled)
+
+
+def _even_steps(sizes: Sizes, num_groups: int, *, every_sum: bool) -> list[int]:
+    """Return the places where the groups of the rule end.
+
+    Args:
+        every_sum: look at groupings, too, that another one betters in both the sum and the largest group: by their
+            waste their mean is larger.
+    """
 
     def least(limit: int) -> float:
-        return _least_sum(sizes, num_filled, limit=limit)[0]
+        return least_sum(sizes, num_groups, limit=limit)[0]
 
+    limits = np.unique(sizes[np.isfinite(sizes)]).astype(np.int64)
     # The least sum falls as the limit rises, so what is asked of a limit changes its answer once.
-    limits = range(int(lengths_n[-1]) * num_rows + 1)
-    uneven = bisect_left(limits, True, key=lambda limit: limit > MOST_UNEVEN * least(limit) / num_filled)
-    total = least(uneven - 1)
-    if not np.isfinite(total):
-        total = least(uneven)
-    _, steps = _least_sum(sizes, num_filled, limit=bisect_left(limits, True, key=lambda limit: least(limit) <= total))
-    return [int(places[step]) for step in steps] + [num_rows] * (num_groups - num_filled)
+    uneven = bisect_left(limits, True, key=lambda limit: limit > MOST_UNEVEN * least(limit) / num_groups)
+    total = least(limits[uneven - 1]) if uneven else math.inf
+    evenest = bisect_left(limits, True, key=lambda limit: least(limit) <= total) if math.isfinite(total) else uneven
+    steps = least_sum(sizes, num_groups, limit=limits[evenest])[1]
+    if not every_sum:
+        return steps
+    highest: float = limits[
+        -1
+    ]  # that any grouping fits: where the greatest sum is too small, no larger limit can be met
+    while (met := MOST_UNEVEN * greatest_sum(sizes, num_groups, limit=highest) / num_groups) < highest:
+        highest = met
+    for limit in limits[uneven:]:
+        needed = math.ceil(limit * num_groups / MOST_UNEVEN)
+        if limit > highest or needed >= total:
+            break
+        if found := least_sum_from(sizes, num_groups, limit=limit, total=needed, below=total):
+            total, steps = found
+    return steps
 
 
 def _places(num_rows: int, num_filled: int) -> _Integers:
@@ -79,24 +103,8 @@ def _places(num_rows: int, num_filled: int) -> _Integers:
     return np.arange(num_places + 1) * num_rows // num_places
 
 
-def _sizes(lengths_n: _Integers, places: _Integers) -> npt.NDArray[np.float64]:
+def _sizes(lengths_n: _Integers, places: _Integers) -> Sizes:
     """Return rows x width of the group between each two places; infinite where it has no rows."""
     num_rows = places[None, :] - places[:, None]
     width = np.concatenate(([0], lengths_n))[places]
     return np.where(num_rows > 0, num_rows * width[None, :], np.inf)
-
-
-def _least_sum(sizes: npt.NDArray[np.float64], num_groups: int, *, limit: int) -> tuple[float, list[int]]:
-    """Return the least sum of groups of at most ``limit``, infinite where there is none, and the ends of its groups."""
-    within = np.where(sizes <= limit, sizes, np.inf)
-    num_spare = len(sizes) - 1 - num_groups  # after k groups k to k + num_spare places are behind, as each takes one
-    best = within[0, 1 : num_spare + 2]
-    came_from = []
-    for done in range(1, num_groups):
-        sums = best[:, None] + within[done : done + num_spare + 1, done + 1 : done + num_spare + 2]
-        came_from.append(done + sums.argmin(axis=0))
-        best = sums.min(axis=0)
-    ends = [len(sizes) - 1]
-    for done in range(num_groups - 1, 0, -1):
-        ends.append(int(came_from[done - 1][ends[-1] - done - 1]))
-    return float(best[-1]), ends[::-1]

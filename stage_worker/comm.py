@@ -56,6 +56,7 @@ def join_transport(
 
         return join_nccl(
             own_store,
+            host=host,
             place=place,
             pp_rank_by_stage=pp_rank_by_stage,
             shared_pairs=shared_pairs,

@@ -1,9 +1,10 @@
 """Transport over NCCL, between GPUs."""
 
+import socket
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +13,11 @@ from stage_worker.comm_place import Place
 from stage_worker.comm_sends import Work, lost
 from stage_worker.comm_store import RendezvousError, Store
 from stage_worker.engine.transport import Message, PeerLostError, PendingTensor, TransferKind
+
+if TYPE_CHECKING:  # torch.distributed exports it without telling type checkers
+    from torch._C._distributed_c10d import TCPStore
+else:
+    from torch.distributed import TCPStore
 
 # Note [One communicator a direction]: NCCL runs the calls of a communicator in the order they
 # are issued and has no tags. Activations and gradients between two workers may be issued in
@@ -23,6 +29,8 @@ from stage_worker.engine.transport import Message, PeerLostError, PendingTensor,
 
 Channel = tuple[int, int, TransferKind]
 """From worker, to worker, kind."""
+
+_TCP_STORE = "tcp_store"
 
 
 def channels(
@@ -53,6 +61,7 @@ def channels(
 def join_nccl(
     store: Store,
     *,
+    host: str,
     place: Place,
     pp_rank_by_stage: Sequence[int],
     shared_pairs: Sequence[tuple[int, int]],
@@ -63,6 +72,7 @@ def join_nccl(
 
     Args:
         store: of this attempt alone.
+        host: address of this machine that the others reach.
         place: this worker's.
         pp_rank_by_stage: place in the pipeline of each stage's worker, stage 0 first.
         shared_pairs: see ``channels``.
@@ -77,7 +87,7 @@ def join_nccl(
     try:
         dist.init_process_group(
             "nccl",
-            store=store,
+            store=open_or_join_tcp_store(store, worker=place.worker, host=host, limit=limit),
             rank=place.worker,
             world_size=place.num_workers,
             timeout=limit,
@@ -88,6 +98,24 @@ def join_nccl(
         )
     except (RuntimeError, ValueError) as error:
         raise RendezvousError(f"the {place.num_workers} workers did not all connect over NCCL: {error}") from error
+
+
+def open_or_join_tcp_store(store: Store, *, worker: int, host: str, limit: timedelta) -> TCPStore:
+    """Return a store of torch's own, which NCCL's threads may ask at any time; worker 0 has it and tells the others."""
+    if worker != 0:
+        told, _, port = store.get(_TCP_STORE).decode().rpartition(":")
+        return TCPStore(told, int(port), is_master=False, wait_for_workers=False, timeout=limit)
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.bind(address)
+    listener.listen(socket.SOMAXCONN)
+    free: int = listener.getsockname()[1]
+    # The store owns the socket from here on: the port is never free in between.
+    own = TCPStore(
+        host, free, is_master=True, wait_for_workers=False, timeout=limit, master_listen_fd=listener.detach()
+    )
+    store.set(_TCP_STORE, f"{host}:{free}")
+    return own
 
 
 class NcclTransport:

@@ -14,7 +14,7 @@ from takt.v1 import workers_pb2 as pb
 
 from stage_worker.batches import DataServiceSource
 from stage_worker.comm import TransportName, join_transport
-from stage_worker.comm_store import RendezvousError, Store, address_of, join_store, open_store
+from stage_worker.comm_store import AttemptStore, RendezvousError, join_store, open_store
 from stage_worker.engine.commands import Command
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.failure import CommandFailed
@@ -93,11 +93,11 @@ class ExecutorRun:
         transport.close()
         batches.close()
 
-    def _open_store(self) -> Store | None:
+    def _open_store(self) -> AttemptStore | None:
         if self._job.place.worker != 0:
             return None
-        store = open_store(self._config.advertise)
-        self._link.say(pb.ExecuteRequest(store_opened=pb.StoreOpened(address=address_of(store))))
+        store = open_store(self._config.advertise, limit_seconds=_PEER_SECONDS)
+        self._link.say(pb.ExecuteRequest(store_opened=pb.StoreOpened(address=store.address)))
         return store
 
     def _load(self) -> LoadedModel:
@@ -119,7 +119,7 @@ class ExecutorRun:
             frozen_layers=job.frozen_layers,
         )
 
-    def _join(self, own_store: Store | None, model: LoadedModel) -> Transport:
+    def _join(self, own_store: AttemptStore | None, model: LoadedModel) -> Transport:
         routes = routes_of(model, worker_by_stage=self._job.pp_rank_by_stage)
         address = self._link.rendezvous()
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from stage_worker.comm_store import address_of, open_store
+from stage_worker.comm_store import open_store
 from stage_worker.engine.commands import Command, Op, Phase, Shape, StepCommands, StepSetting
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.learning_rate import LearningRate, LearningRateSchedule
@@ -109,9 +109,9 @@ transport.close()
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_nccl_between_two_gpus_moves_what_was_announced() -> None:
-    store = open_store("127.0.0.1")
+    store = open_store("127.0.0.1", limit_seconds=60)
     workers = [
-        subprocess.Popen([sys.executable, "-c", NCCL_WORKER, str(worker), address_of(store)], cwd=ROOT)
+        subprocess.Popen([sys.executable, "-c", NCCL_WORKER, str(worker), store.address], cwd=ROOT)
         for worker in range(2)
     ]
     try:

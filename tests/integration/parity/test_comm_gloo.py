@@ -16,7 +16,7 @@ import torch
 
 from stage_worker.comm_gloo import GlooTransport, join_gloo, tag_of
 from stage_worker.comm_place import Place
-from stage_worker.comm_store import RendezvousError, TCPStore, address_of, join_store, open_store
+from stage_worker.comm_store import AttemptStore, RendezvousError, join_store, open_store
 from stage_worker.engine.commands import Phase
 from stage_worker.engine.transport import Message, PeerLostError, TransferError, TransferKind
 from tests.integration.parity.threaded import joined, together
@@ -208,23 +208,23 @@ print("joined", flush=True)
 
 
 def join_with_process(
-    store: TCPStore, code: str, *, limit_seconds: float = 30
+    store: AttemptStore, code: str, *, limit_seconds: float = 30
 ) -> tuple[GlooTransport, subprocess.Popen[str]]:
     child = subprocess.Popen(
-        [sys.executable, "-c", LONELY + code, address_of(store)],
+        [sys.executable, "-c", LONELY + code, store.address],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    own = join_store(address_of(store), limit_seconds=20)
+    own = join_store(store.address, limit_seconds=20)
     place = Place(worker=1, pp=2, dp=1)
     limit = timedelta(seconds=limit_seconds)
     return join_gloo(own, place=place, host="127.0.0.1", device=torch.device("cpu"), limit=limit), child
 
 
 def test_wait_for_a_killed_worker_names_it_at_once() -> None:
-    store = open_store("127.0.0.1")
+    store = open_store("127.0.0.1", limit_seconds=20)
     transport, child = join_with_process(store, "sys.stdin.read()\n")
     pending = transport.receive(message(), from_worker=0)
     child.kill()
@@ -235,7 +235,7 @@ def test_wait_for_a_killed_worker_names_it_at_once() -> None:
 
 
 def test_flush_to_a_killed_worker_names_it_at_once() -> None:
-    store = open_store("127.0.0.1")
+    store = open_store("127.0.0.1", limit_seconds=20)
     transport, child = join_with_process(store, "sys.stdin.read()\n")
     transport.send(numbers(), message(), to_worker=0)
     child.kill()
@@ -247,7 +247,7 @@ def test_flush_to_a_killed_worker_names_it_at_once() -> None:
 
 def test_longer_message_than_announced_ends_the_receiver() -> None:
     """Gloo itself aborts; no worker goes on with wrong data, and its agent sees signal 6."""
-    store = open_store("127.0.0.1")
+    store = open_store("127.0.0.1", limit_seconds=20)
     code = "transport.receive(message, from_worker=1).wait()\n"
     transport, child = join_with_process(store, code)
     transport.send(numbers((1, 8, 4)), message(shape=(1, 8, 4)), to_worker=0)
@@ -257,16 +257,17 @@ def test_longer_message_than_announced_ends_the_receiver() -> None:
 
 
 def test_store_listens_on_its_host_only() -> None:
-    store = open_store("127.0.0.1")
-    with socket.create_connection(("127.0.0.1", store.port), timeout=5):
+    store = open_store("127.0.0.1", limit_seconds=20)
+    port = int(store.address.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
         pass
     with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.2", store.port), timeout=5).close()
+        socket.create_connection(("127.0.0.2", port), timeout=5).close()
 
 
 def test_store_on_a_foreign_address_is_refused() -> None:
     with pytest.raises(RendezvousError, match=r"cannot listen on 192\.0\.2\.1"):
-        open_store("192.0.2.1")
+        open_store("192.0.2.1", limit_seconds=20)
 
 
 def test_store_that_nobody_opened_is_named() -> None:
@@ -278,24 +279,39 @@ def test_store_that_nobody_opened_is_named() -> None:
 
 
 def test_join_without_the_others_ends_at_the_limit() -> None:
-    store = open_store("127.0.0.1")
+    store = open_store("127.0.0.1", limit_seconds=20)
     place, limit = Place(worker=0, pp=2, dp=1), timedelta(seconds=1)
     with pytest.raises(RendezvousError, match=r"2 workers .* did not all connect"):
         join_gloo(store, place=place, host="127.0.0.1", device=torch.device("cpu"), limit=limit)
 
 
-def test_join_works_where_the_machines_name_does_not_resolve() -> None:
-    unshare = shutil.which("unshare")
-    if unshare is None or subprocess.run([unshare, "-Ur", "--uts", "true"], check=False).returncode:
-        pytest.skip("no user and UTS namespaces here")
-    script = (
-        "import socket; socket.sethostname('no-such-host.invalid')\n"
-        "from tests.integration.parity.threaded import joined\n"
-        "[transport.close() for transport in joined(pp=2)]\n"
-        "print('joined')\n"
-    )
+SILENT_NAME_SERVER = """
+import fcntl, socket, struct, subprocess, sys
+with socket.socket() as any_socket:  # the namespace's loopback is down
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
+socket.sethostname("no-such-host.invalid")
+subprocess.run(["mount", "--bind", sys.argv[1], "/etc/resolv.conf"], check=True)
+name_server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+name_server.bind(("127.0.0.53", 53))
+name_server.setblocking(False)
+from tests.integration.parity.threaded import joined
+[transport.close() for transport in joined(pp=2)]
+print("joined")
+try:
+    print("asked for", name_server.recv(512))
+except BlockingIOError:
+    pass
+"""
+
+
+def test_join_asks_no_name_server_and_not_for_the_machines_name(tmp_path: Path) -> None:
+    """H13: torch's own store asks for the name of each address it connects to, and waits 10 s for a silent server."""
+    unshare = [shutil.which("unshare") or "unshare", "-Urnm", "--uts"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("no user, network, mount and UTS namespaces here")
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.53\n")
     done = subprocess.run(
-        [unshare, "-Ur", "--uts", sys.executable, "-c", script],
+        [*unshare, sys.executable, "-c", SILENT_NAME_SERVER, str(tmp_path / "resolv.conf")],
         cwd=ROOT,
         env=os.environ,
         capture_output=True,

@@ -14,7 +14,7 @@ from benchmarks.local_case import LocalCase, slices_of
 from benchmarks.local_run import LocalResult, LocalWorker
 from stage_worker.comm_gloo import GlooTransport, join_gloo
 from stage_worker.comm_place import Place
-from stage_worker.comm_store import PrefixStore, address_of, join_store, open_store
+from stage_worker.comm_store import PrefixStore, join_store, open_store
 from stage_worker.models.family import Block, Family, Inputs
 from stage_worker.models.loaded import LoadedModel, StageBlocks
 from stage_worker.models.objective import Objective
@@ -36,10 +36,11 @@ def together(calls: list[Callable[[], T]], *, limit_seconds: float = 60.0) -> li
 
 def joined(*, pp: int, dp: int = 1, limit_seconds: float = 30.0) -> list[GlooTransport]:
     """Return connected transports, by worker."""
-    store = open_store("127.0.0.1")
+    store = open_store("127.0.0.1", limit_seconds=10)
 
     def join(worker: int) -> GlooTransport:
-        own = PrefixStore("test/1", join_store(address_of(store), limit_seconds=10))
+        client = join_store(store.address, limit_seconds=10)
+        own = PrefixStore("test/1", client)
         place = Place(worker=worker, pp=pp, dp=dp)
         return join_gloo(own, place=place, host="127.0.0.1", device=CPU, limit=timedelta(seconds=limit_seconds))
 
