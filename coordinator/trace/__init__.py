@@ -1,0 +1,1 @@
+"""Where the time of a job's workers went, as values, as Chrome trace JSON and as pictures."""
