@@ -28,8 +28,10 @@ class Span:
     step: int
     """Training step, from 1; of an evaluation the step after which it ran."""
     stage: int | None = None
-    """Global stage; of a transfer the stage whose output (activation) or whose input (gradient) travels."""
+    """Global stage. Of a transfer that of its own worker, as in a plan's ``2SEND_F0`` and ``3RECV_F0``; of a shared
+    parameter's sum the leg of its way."""
     microbatch: int | None = None
+    """Of a shared parameter's sum the parameter's number."""
     peer: int | None = None
     """The worker at the other end of a transfer."""
     num_bytes: int | None = None
