@@ -11,7 +11,7 @@ from stage_worker.comm_place import Place
 from stage_worker.comm_sends import PendingSends, Work, lost
 from stage_worker.comm_store import PrefixStore, RendezvousError, Store
 from stage_worker.engine.commands import Phase
-from stage_worker.engine.transport import Message, PeerLostError, PendingTensor
+from stage_worker.engine.transport import Departure, Message, PeerLostError, PendingTensor
 
 _CPU = torch.device("cpu")
 
@@ -124,7 +124,7 @@ class GlooTransport:
         self._device = device
         self._sends = PendingSends()
 
-    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> Departure:
         """See ``Transport.send``."""
         assert self._pairs is not None, "a single worker has nobody to send to"
         packed = pack(tensor, message).to(_CPU)
@@ -132,7 +132,7 @@ class GlooTransport:
             work = self._pairs.send([packed], to_worker, tag_of(message))
         except RuntimeError as error:
             raise lost(to_worker, error) from error
-        self._sends.add(work, packed, worker=to_worker)
+        return self._sends.add(work, packed, worker=to_worker)
 
     def receive(self, message: Message, *, from_worker: int) -> PendingTensor:
         """See ``Transport.receive``."""

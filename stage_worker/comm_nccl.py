@@ -1,6 +1,7 @@
 """Transport over NCCL, between GPUs."""
 
 import socket
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import pairwise
@@ -12,7 +13,7 @@ from stage_worker.comm_message import buffer_for, describe, pack, trailer_of, un
 from stage_worker.comm_place import Place
 from stage_worker.comm_sends import Work, lost
 from stage_worker.comm_store import RendezvousError, Store
-from stage_worker.engine.transport import Message, PeerLostError, PendingTensor, TransferKind
+from stage_worker.engine.transport import Departure, Message, PeerLostError, PendingTensor, TransferKind
 
 if TYPE_CHECKING:  # torch.distributed exports it without telling type checkers
     from torch._C._distributed_c10d import TCPStore
@@ -154,10 +155,10 @@ class NcclTransport:
         self._twins = self._own_group([_at(place, w).twins for w in range(place.pp)], place)
         self._num_twins = place.dp
         self._worker = place.worker
-        self._sends: list[tuple[Work, torch.Tensor, int]] = []
+        self._sends: list[tuple[Work, torch.Tensor, int, Departure]] = []
         self._unverified: list[tuple[torch.Tensor, Message]] = []
 
-    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> Departure:
         """See ``Transport.send``."""
         group = self._channel(self._worker, to_worker, message)
         packed = pack(tensor, message)
@@ -165,7 +166,9 @@ class NcclTransport:
             work = self._dist.isend(packed, to_worker, group=group)
         except RuntimeError as error:
             raise lost(to_worker, error) from error
-        self._sends.append((work, packed, to_worker))
+        departure = Departure()
+        self._sends.append((work, packed, to_worker, departure))
+        return departure
 
     def receive(self, message: Message, *, from_worker: int) -> PendingTensor:
         """See ``Transport.receive``."""
@@ -179,9 +182,10 @@ class NcclTransport:
 
     def flush(self) -> None:
         """See ``Transport.flush``."""
-        for work, _, worker in self._sends:
+        for work, _, worker, departure in self._sends:
             try:
                 work.wait()
+                departure.left = time.monotonic()
             except RuntimeError as error:
                 raise lost(worker, error) from error
         self._sends.clear()

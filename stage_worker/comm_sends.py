@@ -1,13 +1,14 @@
 """Sends that are on their way: a thread that waits for each and then lets go of its buffer."""
 
 import threading
+import time
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
 import torch
 
-from stage_worker.engine.transport import PeerLostError
+from stage_worker.engine.transport import Departure, PeerLostError
 
 
 class Work(Protocol):
@@ -23,6 +24,7 @@ class _Send:
     work: Work
     buffer: torch.Tensor
     worker: int
+    departure: Departure
 
 
 class PendingSends:
@@ -36,12 +38,14 @@ class PendingSends:
         self._thread = threading.Thread(target=self._reap, name="takt-sends", daemon=True)
         self._thread.start()
 
-    def add(self, work: Work, buffer: torch.Tensor, *, worker: int) -> None:
+    def add(self, work: Work, buffer: torch.Tensor, *, worker: int) -> Departure:
         """Take charge of a send to ``worker``; raise the PeerLostError of an earlier one."""
+        departure = Departure()
         with self._changed:
             self._raise_error()
             self._outstanding += 1
-        self._queue.put(_Send(work, buffer, worker))
+        self._queue.put(_Send(work, buffer, worker, departure))
+        return departure
 
     def flush(self) -> None:
         """Wait until all have left; raise PeerLostError where one could not."""
@@ -62,6 +66,7 @@ class PendingSends:
             error = None
             try:
                 send.work.wait()
+                send.departure.left = time.monotonic()
             except RuntimeError as cause:
                 error = lost(send.worker, cause)
             del send  # the buffer goes before the next wait, which may be long

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import socket
 import socketserver
 import threading
@@ -60,5 +61,8 @@ class _Connection(socketserver.StreamRequestHandler):
             base64.b64decode(str(request["value"]), validate=True)
             self.server.set(str(request["set"]), str(request["value"]))
             return {}
-        value = self.server.get(str(request["get"]), float(str(request["limit_seconds"])))
+        limit_seconds = float(str(request["limit_seconds"]))
+        if not -math.inf < limit_seconds <= threading.TIMEOUT_MAX:  # a wait for NaN seconds never ends and never rests
+            raise ValueError(f"limit_seconds is {limit_seconds}, need at most {threading.TIMEOUT_MAX}")
+        value = self.server.get(str(request["get"]), limit_seconds)
         return {} if value is None else {"value": value}

@@ -11,7 +11,7 @@ from stage_worker.engine.commands import Command, Op, Phase, StepCommands, StepS
 from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.exchange import Exchange
 from stage_worker.engine.failure import CommandFailed, CommandOrderError
-from stage_worker.engine.ledger import Activity, Ledger
+from stage_worker.engine.ledger import About, Activity, Ledger
 from stage_worker.engine.loss import row_outputs
 from stage_worker.engine.open_step import OpenStep
 from stage_worker.engine.optimizer import OptimizerSettings
@@ -156,7 +156,12 @@ class Engine:
         if step is None:
             hidden_size = self._model.config.hidden_size
             exchange = Exchange(
-                self._transport, setting, stages=self._stages, hidden_size=hidden_size, precision=self._precision
+                self._transport,
+                setting,
+                stages=self._stages,
+                hidden_size=hidden_size,
+                precision=self._precision,
+                clock=self._ledger.now,
             )
             holds_last_stage = any(stage.is_last for stage in self._stages.values())
             step = OpenStep(setting=setting, exchange=exchange, holds_last_stage=holds_last_stage)
@@ -179,7 +184,8 @@ class Engine:
             case Op.BACKWARD | Op.INPUT_GRADIENT:
                 self._backward(command, step)
             case Op.WEIGHT_GRADIENT:
-                with self._ledger.during(Activity.WEIGHT_GRADIENT, stage=command.stage):
+                about = command.stage, command.microbatch
+                with self._ledger.during(Activity.WEIGHT_GRADIENT, about=about):
                     self._stages[command.stage].weight_gradient(microbatch=command.microbatch)
             case Op.SEND_ACTIVATION | Op.SEND_GRADIENT:
                 step.exchange.send(command)
@@ -194,16 +200,17 @@ class Engine:
 
     def _forward(self, command: Command, step: OpenStep) -> None:
         stage, microbatch = self._stages[command.stage], command.microbatch
-        batch = self._rows(step.setting, microbatch)
-        with self._ledger.during(Activity.FORWARD, stage=command.stage):
+        about = command.stage, microbatch
+        batch = self._rows(step.setting, about)
+        with self._ledger.during(Activity.FORWARD, about=about):
             inputs = self._prepare(batch)
         h_BLD = None
         if not stage.is_first:
-            with self._ledger.during(Activity.WAIT_ACTIVATION):
+            with self._ledger.during(Activity.WAIT_ACTIVATION, about=about):
                 h_BLD = step.exchange.take(
                     kind=TransferKind.ACTIVATION, boundary=command.stage - 1, microbatch=microbatch
                 )
-        with self._ledger.during(Activity.FORWARD, stage=command.stage):
+        with self._ledger.during(Activity.FORWARD, about=about):
             if step.setting.phase is Phase.TRAIN:
                 self._set_training(True)
                 with self._statistics.counting(microbatch):
@@ -228,17 +235,18 @@ class Engine:
 
     def _backward(self, command: Command, step: OpenStep) -> None:
         stage, microbatch = self._stages[command.stage], command.microbatch
+        about = command.stage, microbatch
         if stage.is_last:
             gradient = torch.tensor(self._update.loss_factor / step.setting.denominator, device=self._model.device)
         else:
-            with self._ledger.during(Activity.WAIT_GRADIENT):
+            with self._ledger.during(Activity.WAIT_GRADIENT, about=about):
                 gradient = step.exchange.take(kind=TransferKind.GRADIENT, boundary=command.stage, microbatch=microbatch)
         self._set_training(True)  # a forward that is done again is one of training
         if command.op is Op.BACKWARD:
-            with self._ledger.during(Activity.BACKWARD, stage=command.stage):
+            with self._ledger.during(Activity.BACKWARD, about=about):
                 input_gradient = stage.backward(gradient, microbatch=microbatch)
         else:
-            with self._ledger.during(Activity.INPUT_GRADIENT, stage=command.stage):
+            with self._ledger.during(Activity.INPUT_GRADIENT, about=about):
                 input_gradient = stage.input_gradient(gradient, microbatch=microbatch)
         if input_gradient is not None:
             step.exchange.put(
@@ -254,8 +262,9 @@ class Engine:
         del self._open[step.setting.phase]
         return step.result(last_seq=last_seq)
 
-    def _rows(self, setting: StepSetting, microbatch: int) -> Microbatch:
-        with self._ledger.during(Activity.WAIT_DATA):
+    def _rows(self, setting: StepSetting, about: About) -> Microbatch:
+        _, microbatch = about
+        with self._ledger.during(Activity.WAIT_DATA, about=about):
             batch = self._batches.get(setting, microbatch)
         shape = setting.microbatches[microbatch]
         found = tuple(batch.attention_mask_BL.shape)

@@ -1,14 +1,16 @@
 """The activations and gradients that one step passes over this worker's boundaries."""
 
 import math
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import torch
 
 from stage_worker.engine.commands import Command, Op, StepSetting
 from stage_worker.engine.failure import CommandOrderError
 from stage_worker.engine.precision import Precision
-from stage_worker.engine.transport import Message, PendingTensor, TransferKind, Transport
+from stage_worker.engine.transport import Departure, Message, PendingTensor, TransferKind, Transport
 
 _KINDS = {
     Op.SEND_ACTIVATION: TransferKind.ACTIVATION,
@@ -19,6 +21,21 @@ _KINDS = {
 
 Key = tuple[TransferKind, int, int]
 """Kind, boundary, microbatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One message that crossed a boundary, in seconds of the worker's clock."""
+
+    message: Message
+    peer: int
+    """Worker at the other end."""
+    is_sent: bool
+    start: float
+    """When it was posted."""
+    end: float
+    """When it was seen to have left, or when what arrived was taken."""
+    num_bytes: int
 
 
 class Exchange:
@@ -35,6 +52,7 @@ class Exchange:
         stages: Collection[int],
         hidden_size: int,
         precision: Precision,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Serve one step of the worker's ``stages``; every tensor has shape (rows, width, ``hidden_size``)."""
         self._transport = transport
@@ -43,8 +61,11 @@ class Exchange:
         self._hidden_size = hidden_size
         self._dtype = precision.boundary_dtype
         self._compute_dtype = precision.compute.dtype
-        self._arrivals: dict[Key, PendingTensor] = {}
+        self._clock = clock
+        self._arrivals: dict[Key, _Arrival] = {}
         self._departures: dict[Key, torch.Tensor] = {}
+        self._sent: list[tuple[Message, int, float, Departure]] = []
+        self._received: list[Transfer] = []
         self.sent_bytes = 0
         self.received_bytes = 0
 
@@ -66,12 +87,17 @@ class Exchange:
                     f"the {kind.name.lower()} of microbatch {microbatch} at boundary {boundary} is not computed yet"
                 )
             return tensor
-        pending = self._arrivals.pop((kind, boundary, microbatch), None)
-        if pending is None:
+        arrival = self._arrivals.pop((kind, boundary, microbatch), None)
+        if arrival is None:
             raise CommandOrderError(
                 f"no receive was posted for the {kind.name.lower()} of microbatch {microbatch} at boundary {boundary}"
             )
-        return pending.wait().to(self._compute_dtype)
+        tensor = arrival.pending.wait()
+        message = arrival.message
+        self._received.append(
+            Transfer(message, arrival.peer, False, arrival.posted, self._clock(), self._bytes(message))
+        )
+        return tensor.to(self._compute_dtype)
 
     def send(self, command: Command) -> None:
         """Start to send what a send command names.
@@ -85,7 +111,9 @@ class Exchange:
             raise CommandOrderError(
                 f"there is no {message.kind.name.lower()} of microbatch {message.microbatch} to send"
             )
-        self._transport.send(tensor.to(self._dtype), message, to_worker=command.peer)
+        posted = self._clock()
+        departure = self._transport.send(tensor.to(self._dtype), message, to_worker=command.peer)
+        self._sent.append((message, command.peer, posted, departure))
         self.sent_bytes += self._bytes(message)
 
     def receive(self, command: Command) -> None:
@@ -98,8 +126,19 @@ class Exchange:
         key = (message.kind, message.boundary, message.microbatch)
         if key in self._arrivals:
             raise CommandOrderError(f"the receive of microbatch {message.microbatch} is posted already")
-        self._arrivals[key] = self._transport.receive(message, from_worker=command.peer)
+        posted = self._clock()
+        pending = self._transport.receive(message, from_worker=command.peer)
+        self._arrivals[key] = _Arrival(pending, message, command.peer, posted)
         self.received_bytes += self._bytes(message)
+
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Return what crossed; of sends, those that have left."""
+        sent = (
+            Transfer(message, peer, True, posted, departure.left, self._bytes(message))
+            for message, peer, posted, departure in self._sent
+            if departure.left is not None
+        )
+        return (*sent, *self._received)
 
     def check_empty(self) -> None:
         """Raise CommandOrderError where something was not passed on or not used at the end of the step."""
@@ -128,3 +167,11 @@ class Exchange:
     @staticmethod
     def _bytes(message: Message) -> int:
         return math.prod(message.shape) * message.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    pending: PendingTensor
+    message: Message
+    peer: int
+    posted: float

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 
 class Activity(enum.IntEnum):
@@ -38,6 +39,20 @@ class Activity(enum.IntEnum):
 
 Account = tuple[Activity, int | None]
 """What time is put down to: an activity, and the stage it is for; None where it is for the whole worker."""
+
+About = tuple[int, int]
+"""Global stage and microbatch of an action."""
+
+
+class Span(NamedTuple):
+    """One activity from when it began to when another one did, in the clock's seconds."""
+
+    activity: Activity
+    about: About | None
+    """The action that was done, or that was waited for; None for what concerns the whole worker."""
+    start: float
+    end: float
+
 
 BUSY_OPS = {
     Activity.FORWARD: "F",
@@ -83,34 +98,50 @@ class Ledger:
         self._on_switch = on_switch
         self._clock = clock
         self._account: Account = (Activity.OTHER, None)
+        self._about: About | None = None
         self._since = clock()
-
-    def enter(self, activity: Activity, *, stage: int | None = None) -> Account:
-        """End what is done now, begin ``activity`` (of global stage ``stage``), return the account that ended."""
-        return self._switch((activity, stage))
+        self._spans: list[Span] = []
 
     @contextmanager
-    def during(self, activity: Activity, *, stage: int | None = None) -> Iterator[None]:
-        """Enter ``activity`` for the block, then go back to what was before."""
-        before = self.enter(activity, stage=stage)
+    def during(self, activity: Activity, *, about: About | None = None) -> Iterator[None]:
+        """Enter ``activity`` for the block, then go back to what was before.
+
+        Args:
+            activity: computing is put down to the stage that it is about, everything else to the whole worker.
+            about: global stage and microbatch.
+        """
+        before = self._account, self._about
+        self.enter(activity, about=about)
         try:
             yield
         finally:
-            self._switch(before)
+            self._switch(*before)
+
+    def enter(self, activity: Activity, *, about: About | None = None) -> None:
+        """End what is done now, begin ``activity``, which lasts until the next one; see ``during``."""
+        self._switch((activity, about[0] if about is not None and activity.is_compute else None), about)
+
+    def now(self) -> float:
+        """Return the clock's seconds."""
+        return self._clock()
 
     def seconds(self) -> dict[Account, float]:
         """Return the seconds of each account up to now; one that had none may be missing."""
-        self._switch(self._account)
+        self._switch(self._account, self._about)
         return dict(self._cells)
 
-    def _switch(self, account: Account) -> Account:
+    def take_spans(self) -> list[Span]:
+        """Return what was done since the last call, up to the last change of activity; it is forgotten here."""
+        spans, self._spans = self._spans, []
+        return spans
+
+    def _switch(self, account: Account, about: About | None) -> None:
         now = self._clock()
-        ended = self._account
-        self._cells[ended] += now - self._since
-        self._account, self._since = account, now
+        self._cells[self._account] += now - self._since
+        self._spans.append(Span(self._account[0], self._about, self._since, now))
+        self._account, self._about, self._since = account, about, now
         if self._on_switch is not None:
             self._on_switch(account, now)
-        return ended
 
 
 def busy_seconds(seconds: Mapping[Account, float], *, stages: Sequence[int]) -> dict[tuple[int, str], float]:

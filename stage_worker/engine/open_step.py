@@ -48,5 +48,6 @@ class OpenStep:
             peak_in_flight=self.peak_in_flight,
             sent_bytes=self.exchange.sent_bytes,
             received_bytes=self.exchange.received_bytes,
+            transfers=self.exchange.transfers(),
             rows=tuple(row for m in sorted(self.outputs) for row in self.outputs[m]),
         )

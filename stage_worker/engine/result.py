@@ -1,8 +1,9 @@
 """What a worker knows at the end of a step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stage_worker.engine.commands import Phase
+from stage_worker.engine.exchange import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +41,7 @@ class StepResult:
     """Bytes of the activations and gradients that were sent."""
     received_bytes: int = 0
     """Bytes of the activations and gradients that were received."""
+    transfers: tuple[Transfer, ...] = field(default=(), compare=False)
+    """Activations and gradients that crossed to or from other workers."""
     rows: tuple[RowOutput, ...] = ()
     """Outputs of an evaluation in the order they were computed; on the last stage's worker only."""

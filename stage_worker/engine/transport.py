@@ -43,6 +43,14 @@ class Message:
     dtype: torch.dtype
 
 
+@dataclass(slots=True)
+class Departure:
+    """A send that was started."""
+
+    left: float | None = None
+    """When it was seen to have left, in seconds of ``time.monotonic``; None before."""
+
+
 class PendingTensor(Protocol):
     """A receive that was posted."""
 
@@ -62,8 +70,8 @@ class Transport(Protocol):
     Messages match by (phase, step, kind, boundary, microbatch).
     """
 
-    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
-        """Copy the tensor and start to send the copy.
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> Departure:
+        """Copy the tensor and start to send the copy; when it has left is known after ``flush``.
 
         Raises:
             TransferError: the tensor is not what ``message`` announces.

@@ -1,10 +1,11 @@
 """Transports of one thread: one that moves nothing and writes down what it was told, one that moves in memory."""
 
+import time
 from dataclasses import dataclass, field
 
 import torch
 
-from stage_worker.engine.transport import Message, PeerLostError
+from stage_worker.engine.transport import Departure, Message, PeerLostError
 
 
 @dataclass
@@ -17,9 +18,10 @@ class FakeTransport:
     received: list[tuple[Message, int]] = field(default_factory=list)
     flushes: int = 0
 
-    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> Departure:
         """Keep it."""
         self.sent.append((tensor, message, to_worker))
+        return Departure(left=time.monotonic())
 
     def receive(self, message: Message, *, from_worker: int) -> "FakeReceive":
         """Write it down."""
@@ -62,10 +64,10 @@ class LinkedTransport(FakeTransport):
 
     wire: dict[Message, torch.Tensor] = field(default_factory=dict)
 
-    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> Departure:
         """Lay a copy on the wire."""
-        super().send(tensor, message, to_worker=to_worker)
         self.wire[message] = tensor.clone()
+        return super().send(tensor, message, to_worker=to_worker)
 
     def receive(self, message: Message, *, from_worker: int) -> "LinkedReceive":  # type: ignore[override]
         """Write it down."""

@@ -1,6 +1,7 @@
 """What passes between the workers of one process: in memory, and only one of them runs at a time."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from stage_worker.comm_place import Place
-from stage_worker.engine.transport import Message, PeerLostError
+from stage_worker.engine.transport import Departure, Message, PeerLostError
 
 
 @dataclass
@@ -78,13 +79,14 @@ class JoinedTransport:
     sums: int = 0
     """Sums that it took part in."""
 
-    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+    def send(self, tensor: torch.Tensor, message: Message, *, to_worker: int) -> Departure:
         """Lay a copy on the wire."""
         key = (self.place.worker, to_worker, message)
         assert key not in self.wire.messages, f"{message} was sent twice"
         assert (tuple(tensor.shape), tensor.dtype) == (message.shape, message.dtype)
         self.wire.messages[key] = tensor.detach().clone()
         self.sent.append((message, to_worker, tensor.nbytes))
+        return Departure(left=time.monotonic())
 
     def receive(self, message: Message, *, from_worker: int) -> "JoinedReceive":
         """Post a receive."""

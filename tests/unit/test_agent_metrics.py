@@ -53,7 +53,7 @@ def test_metrics_busy_and_idle_add_up_to_the_elapsed_time_at_any_moment(scene: S
     for activity in Activity:
         ledger.enter(activity)
         scene.now += 1.0 + activity
-    ledger.enter(Activity.FORWARD, stage=6)
+    ledger.enter(Activity.FORWARD, about=(6, 0))
     scene.now += 0.25  # the forward that runs counts as far as it has come
     samples = [sample for metric in scene.registry.collect() for sample in metric.samples]
     busy = sum(s.value for s in samples if s.name == BUSY)
@@ -77,7 +77,7 @@ def test_metrics_busy_seconds_are_kept_by_stage_and_op(scene: Scene) -> None:
         (Activity.STEP, None): 32.0,
     }
     for (activity, stage), seconds in took.items():
-        with ledger.during(activity, stage=stage):
+        with ledger.during(activity, about=None if stage is None else (stage, 0)):
             scene.now += seconds
     assert [scene.value(BUSY, op=op, **FIRST) for op in ("F", "B", "I", "W", "step")] == [1.0, 2.0, 0.0, 0.0, 32.0]
     assert [scene.value(BUSY, op=op, **SECOND) for op in ("F", "B", "I", "W", "step")] == [4.0, 0.0, 8.0, 16.0, None]

@@ -62,9 +62,9 @@ def test_record_with_a_ledger_accounts_for_every_second_up_to_now(record: Record
     writer, reader = RecordWriter(record, clock=clock), RecordReader(record)
     ledger = Ledger(cells=writer.start(stages=(1, 6)), on_switch=writer.switch, clock=clock)
     clock.now += 2.0
-    with ledger.during(Activity.FORWARD, stage=1):
+    with ledger.during(Activity.FORWARD, about=(1, 0)):
         clock.now += 3.0
-    ledger.enter(Activity.FORWARD, stage=6)
+    ledger.enter(Activity.FORWARD, about=(6, 0))
     clock.now += 7.0
     with ledger.during(Activity.WAIT_GRADIENT):
         clock.now += 4.0
@@ -87,14 +87,14 @@ def test_record_read_while_it_is_written_is_of_one_moment(record: Record) -> Non
     ticks = itertools.count(1.0)
     writer, reader = RecordWriter(record, clock=lambda: next(ticks)), RecordReader(record)
     ledger = Ledger(cells=writer.start(stages=(0, 1)), on_switch=writer.switch, clock=lambda: next(ticks))
-    started, beginning = ledger.enter(Activity.FORWARD, stage=0), reader.read()
-    assert started == (Activity.OTHER, None)
+    ledger.enter(Activity.FORWARD, about=(0, 0))
+    beginning = reader.read()
     done = threading.Event()
 
     def write() -> None:
         while not done.is_set():
             for stage in (0, 1):
-                with ledger.during(Activity.BACKWARD, stage=stage):
+                with ledger.during(Activity.BACKWARD, about=(stage, 0)):
                     ledger.enter(Activity.WAIT_SEND)
 
     interval = sys.getswitchinterval()
@@ -138,7 +138,7 @@ def test_record_has_room_for_the_most_stages_and_no_more(record: Record) -> None
     stages = range(1000, 1000 + 3 * MAX_STAGES, 3)
     ledger = Ledger(cells=writer.start(stages=stages), on_switch=writer.switch, clock=clock)
     for stage in stages:
-        with ledger.during(Activity.WEIGHT_GRADIENT, stage=stage):
+        with ledger.during(Activity.WEIGHT_GRADIENT, about=(stage, 0)):
             clock.now += stage
     writer.set_in_flight({stages[-1]: 5})
     snapshot = reader.read()
@@ -155,7 +155,7 @@ def test_record_of_a_stage_that_is_not_held_is_refused(record: Record) -> None:
     writer = RecordWriter(record)
     ledger = Ledger(cells=writer.start(stages=(2,)), on_switch=writer.switch)
     with pytest.raises(KeyError):
-        ledger.enter(Activity.FORWARD, stage=0)
+        ledger.enter(Activity.FORWARD, about=(0, 0))
 
 
 def test_record_writer_that_died_within_a_change_is_still_read(record: Record) -> None:
