@@ -40,7 +40,7 @@ def _check_workers(claim: Claim) -> None:
 
 def _check_progress(claim: Claim) -> None:
     try:
-        execute(claim.workers, placement=claim.placement, duration=lambda _: 1.0, latency=0.0)
+        execute(claim.workers, placement=claim.placement, duration=lambda _: 1.0, latency=lambda *_: 0.0)
     except DeadlockError as deadlock:
         marks = {}
         for worker, position in deadlock.waiting.items():

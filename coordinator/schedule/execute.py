@@ -24,20 +24,21 @@ def execute(
     *,
     placement: Placement,
     duration: Callable[[Action], float],
-    latency: float,
+    latency: Callable[[int, int], float],
+    free: Sequence[float] | None = None,
 ) -> tuple[Sequence[float], ...]:
     """Return when each worker's compute actions start, in their order.
 
     A worker takes its instructions one by one. A compute action starts when its input from another worker is
     there, and takes what ``duration`` says. Posting a transfer takes no time, and a send never holds the worker
-    up. What a send carries is there ``latency`` after it was posted: the receive stands before its use, and
-    nothing waits in front of it on its channel (the rules that ``check`` proves before it runs the lists).
-    ``REDUCE`` and ``STEP`` take no time.
+    up. What a send carries is there ``latency`` of (sender's stage, receiver's stage) after it was posted: the
+    receive stands before its use, and nothing waits in front of it on its channel (the rules that ``check`` proves
+    before it runs the lists). ``REDUCE`` and ``STEP`` take no time. Worker w begins at ``free[w]``, or at 0.
 
     Raises:
         DeadlockError: Not every instruction can run.
     """
-    run = _Run(workers, placement, duration, latency)
+    run = _Run(workers, placement, duration, latency, free or [0.0] * len(workers))
     ready = deque(range(len(workers)))
     while ready:
         ready.extend(run.advance(ready.popleft()))
@@ -65,6 +66,7 @@ class _Sends:
 
     inbox: Inbox
     receiver: int
+    latency: float
 
 
 class _Run:
@@ -75,18 +77,21 @@ class _Run:
         workers: Sequence[Sequence[Instruction]],
         placement: Placement,
         duration: Callable[[Action], float],
-        latency: float,
+        latency: Callable[[int, int], float],
+        free: Sequence[float],
     ) -> None:
-        self._workers, self._duration, self._latency = workers, duration, latency
+        self._workers, self._duration = workers, duration
         self.position = [0] * len(workers)
         self.starts: list[array[float]] = [array("d") for _ in workers]
-        self._free = [0.0] * len(workers)
+        self._free = list(free)
         """When each worker's last compute action ends."""
         inboxes: dict[tuple[int, Kind], Inbox] = {}
         self._sends: dict[tuple[int, Op], _Sends] = {}
         for border in borders(placement):
             inbox = inboxes[border.receiver, border.kind] = {}
-            self._sends[border.sender, border.send_op] = _Sends(inbox, placement.worker_of(border.receiver))
+            self._sends[border.sender, border.send_op] = _Sends(
+                inbox, placement.worker_of(border.receiver), latency(border.sender, border.receiver)
+            )
         self._inboxes = {
             (stage, op): inboxes.get((stage, kind)) if kind else None
             for stage in range(placement.num_stages)
@@ -116,7 +121,7 @@ class _Run:
                 now += duration(action)
             elif (stage, op) in sends:
                 send = sends[stage, op]
-                send.inbox[microbatch] = now + self._latency
+                send.inbox[microbatch] = now + send.latency
                 reached.add(send.receiver)
         self.position[worker], self._free[worker] = end, now
         return reached

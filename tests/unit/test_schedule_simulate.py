@@ -127,7 +127,7 @@ def test_execute_of_lists_that_wait_for_each_other_names_where() -> None:
     forward, backward = Action(0, Op.FORWARD, 0), Action(0, Op.BACKWARD, 0)
     workers = [lower([forward, backward], placement=placement), ()]
     with pytest.raises(DeadlockError) as error:
-        execute(workers, placement=placement, duration=lambda _: 1, latency=0)
+        execute(workers, placement=placement, duration=lambda _: 1, latency=lambda *_: 0)
     assert error.value.waiting == {0: 3}
 
 
