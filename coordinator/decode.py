@@ -9,8 +9,16 @@ from coordinator.events import Ended, EndKind, Faulted, ItemKind, Ready, Reporte
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError
 from coordinator.scoring import Row
+from coordinator.trace.collected import ClockReading, StepTimes
+from coordinator.trace.timeline import Span, Track
 
 _KINDS = {data_pb2.PHASE_TRAIN: ItemKind.TRAIN, data_pb2.PHASE_EVALUATE: ItemKind.EVALUATE}
+_TRACKS = {
+    commands_pb2.TRACK_COMPUTE: Track.COMPUTE,
+    commands_pb2.TRACK_SEND: Track.SEND,
+    commands_pb2.TRACK_RECEIVE: Track.RECEIVE,
+    commands_pb2.TRACK_DATA: Track.DATA,
+}
 _ENDS = {
     workers_pb2.END_CAUSE_EXITED: EndKind.EXITED,
     workers_pb2.END_CAUSE_SIGNALLED: EndKind.SIGNALLED,
@@ -40,6 +48,35 @@ def reported_of(worker: int, message: commands_pb2.StepReport) -> Reported:
         idle_seconds=sum(share.seconds for share in message.times if not share.busy),
     )
     return Reported(_KINDS.get(message.phase, ItemKind.STOP), message.step, result)
+
+
+def step_times_of(message: commands_pb2.StepReport) -> StepTimes:
+    """Decode when a worker did what in a training step; what is no time is left out."""
+    clock = message.clock
+    return StepTimes(
+        step=message.step,
+        spans=tuple(
+            Span(
+                track=_TRACKS[span.track],
+                name=span.name,
+                start=span.start,
+                end=span.end,
+                step=message.step,
+                stage=span.stage if span.HasField("stage") else None,
+                microbatch=span.microbatch if span.HasField("microbatch") else None,
+                peer=span.peer if span.HasField("peer") else None,
+                num_bytes=span.bytes if span.HasField("peer") else None,
+            )
+            for span in message.spans
+            if span.track in _TRACKS and math.isfinite(span.start) and math.isfinite(span.end)
+        ),
+        end=message.sent,
+        in_flight=message.peak_in_flight,
+        memory_bytes=message.memory_bytes,
+        clock=ClockReading(name=clock.name, offset_seconds=clock.offset_seconds, error_seconds=clock.error_seconds)
+        if message.HasField("clock")
+        else None,
+    )
 
 
 def rows_of(message: workers_pb2.EvaluationRows) -> list[Row]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,18 @@ class JobFiles:
     def write_predictions(self, split: str, text: str) -> None:
         """Write the predictions of a split, whole."""
         _write_whole(self.predictions(split), text)
+
+    def write_trace(self, pieces: Iterable[str]) -> None:
+        """Write the measured timeline, whole. It can be had again by running on, so no power cut is waited for."""
+        draft = self.trace.with_name(f".{self.trace.name}.draft")
+        with draft.open("w") as file:
+            file.writelines(pieces)
+        draft.replace(self.trace)
+
+    @property
+    def trace(self) -> Path:
+        """Where the measured timeline is."""
+        return self.folder / "trace.json"
 
     def predictions(self, split: str) -> Path:
         """Return where the predictions of a split are written."""

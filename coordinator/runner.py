@@ -12,7 +12,7 @@ from takt.v1 import workers_pb2 as pb
 from coordinator.agents import Agents
 from coordinator.assignment import assignment_of
 from coordinator.data_client import DataClient, DataError
-from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of
+from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of, step_times_of
 from coordinator.dispatch import Dispatch
 from coordinator.events import (
     Assign,
@@ -26,6 +26,7 @@ from coordinator.events import (
     Event,
     Faulted,
     Issue,
+    ItemKind,
     Progressed,
     Release,
     SendRendezvous,
@@ -46,6 +47,8 @@ from coordinator.scoring import EvaluationError
 from coordinator.sequence import Sequence
 from coordinator.store import Store
 from coordinator.streams import Outbox, Streams
+from coordinator.trace.collected import Collected
+from coordinator.tracing import Tracing
 from coordinator.workers import Figures, places_of
 
 AUTO_CHECKPOINT_STEPS = 100
@@ -92,6 +95,12 @@ class Runner:
             step_timeout_seconds=plan.spec.limits.step_timeout_seconds,
             lease_seconds=plan.spec.limits.lease_seconds,
         )
+        self._tracing = Tracing(
+            Collected({place.worker: (place.dp_rank, place.stages) for place in places}),
+            job=job,
+            schedule=plan.train.schedule,
+            files=files,
+        )
         self._state, self._first_commands = begin(self._setting, time.monotonic())
         self._issuing: Issuing | None = None
 
@@ -120,6 +129,7 @@ class Runner:
             StreamTakenError: the place is taken.
         """
         outbox = self._streams.open(hello.worker)
+        self._streams.note_time(hello.worker, hello.sent)
         self.post(Connected(hello.worker, hello.pid))
         return outbox
 
@@ -137,6 +147,9 @@ class Runner:
             case "step":
                 reported = reported_of(worker, message.step)
                 self._figures.add(reported.result)
+                self._streams.note_time(worker, message.step.sent)
+                if reported.kind is ItemKind.TRAIN:
+                    self._tracing.add(worker, step_times_of(message.step))
                 self.post(reported)
             case "rows":
                 self._take_rows(worker, message.rows)
@@ -212,11 +225,14 @@ class Runner:
                 self._issuing_now.issue(item)
             case CommitStep(step, results):
                 await self._results.commit_step(results, self._issuing_now.take_description(step))
+                self._tracing.write_if_due()
             case CommitCheckpoint(step, shards):
                 await self._results.commit_checkpoint(step, shards)
             case CommitEvaluation(after, split):
                 await self._results.commit_evaluation(after, split)
             case ChangeState():
+                if command.state.is_final:
+                    await self._tracing.finish()
                 if command.state is JobState.RUNNING:
                     self._results.start()
                 await self._change_state(command)

@@ -1,11 +1,13 @@
 """The streams to a run's executors: what each is sent, numbered, and one at a time where strict."""
 
 import asyncio
+import time
 
 from takt.rpc.errors import TaktError
 from takt.v1 import commands_pb2
 from takt.v1 import workers_pb2 as pb
 
+from coordinator.clock import clock_name
 from coordinator.feed import Feed
 
 Outbox = asyncio.Queue[pb.ExecuteResponse | None]
@@ -22,6 +24,9 @@ class Streams:
     def __init__(self, num_workers: int, *, strict: bool) -> None:
         self._feeds = [Feed(strict=strict) for _ in range(num_workers)]
         self._outboxes: list[Outbox | None] = [None] * num_workers
+        self._clock_name = clock_name()
+        self._unanswered: dict[int, tuple[float, float]] = {}
+        """Time that a worker sent, and when it came."""
 
     def open(self, worker: int) -> Outbox:
         """Return what a worker is to be sent from now on.
@@ -35,6 +40,10 @@ class Streams:
             raise StreamTakenError(f"worker {worker} has a stream already; an executor opens one and no second")
         outbox = self._outboxes[worker] = Outbox()
         return outbox
+
+    def note_time(self, worker: int, sent: float) -> None:
+        """A worker sent the time of its clock; it is echoed with the next message to it."""
+        self._unanswered[worker] = sent, time.monotonic()
 
     def meet(self, workers: tuple[int, ...], address: str) -> None:
         """Tell workers where the groups meet."""
@@ -59,5 +68,10 @@ class Streams:
 
     def _send(self, worker: int, message: pb.ExecuteResponse) -> None:
         outbox = self._outboxes[worker]
-        if outbox is not None:
-            outbox.put_nowait(message)
+        if outbox is None:
+            return
+        if (unanswered := self._unanswered.pop(worker, None)) is not None:
+            echo = message.clock_echo
+            echo.sent, echo.received = unanswered
+            echo.answered, echo.name = time.monotonic(), self._clock_name
+        outbox.put_nowait(message)

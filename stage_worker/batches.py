@@ -86,6 +86,7 @@ class DataServiceSource:
         self._trouble: str | None = None
         """How the last call broke off; None once rows come again."""
         self._closed = False
+        self._reads: list[tuple[float, float]] = []
         threading.Thread(target=self._read_ahead, name="batches", daemon=True).start()
 
     def expect(self, setting: StepSetting) -> None:
@@ -142,14 +143,22 @@ class DataServiceSource:
         if is_late:
             log.warning("rows are waited for no longer", seconds=round(self._clock() - began, 1), error=step.error)
 
+    def take_reads(self) -> list[tuple[float, float]]:
+        """Return when each step that was read since the last call began and ended to be; it is forgotten here."""
+        with self._changed:
+            reads, self._reads = self._reads, []
+            return reads
+
     def _read_ahead(self) -> None:
         while (key := self._next()) is not None:
             error: str | None
+            began = self._clock()
             try:
                 error = self._read(key)
             except Exception as unexpected:  # whatever it is, the engine must hear of it rather than wait
                 error = f"{type(unexpected).__name__}: {unexpected}"
             with self._changed:
+                self._reads.append((began, self._clock()))
                 self._end(key, error)
                 self._changed.notify_all()
 

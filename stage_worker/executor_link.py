@@ -1,6 +1,7 @@
 """An executor's stream to the coordinator: one thread reads, whoever has something to say queues it."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
@@ -8,6 +9,7 @@ import grpc
 from takt.v1 import workers_pb2 as pb
 from takt.v1 import workers_pb2_grpc as pb_grpc
 
+from stage_worker.clock import ClockOffset
 from stage_worker.decode import MessageError, decode_commands
 from stage_worker.engine.commands import StepCommands
 from stage_worker.fence import Fence, FenceError
@@ -22,8 +24,9 @@ class CoordinatorLostError(RuntimeError):
 class CoordinatorLink:
     """What an executor says to, and hears from, the coordinator. Messages come in the order they were sent."""
 
-    def __init__(self, channel: grpc.Channel, hello: pb.ExecutorHello) -> None:
-        """Open the stream to the coordinator behind ``channel`` and say hello."""
+    def __init__(self, channel: grpc.Channel, hello: pb.ExecutorHello, *, clock: ClockOffset) -> None:
+        """Open the stream to the coordinator behind ``channel`` and say hello; ``clock`` is told of every echo."""
+        self._clock = clock
         self._fence = Fence(hello.job, hello.attempt)
         self._on_commands: Callable[[StepCommands], None] | None = None
         self._outbox: SimpleQueue[pb.ExecuteRequest | None] = SimpleQueue()
@@ -84,6 +87,7 @@ class CoordinatorLink:
         obeys = True
         try:
             for message in self._call:
+                self._compare_clocks(message)
                 if not obeys:
                     continue  # the stream stays open, for the failure that is about to be told
                 try:
@@ -95,6 +99,17 @@ class CoordinatorLink:
         except grpc.RpcError as error:
             reason = f"the stream to the coordinator broke: {error.code().name}: {error.details()}"
         self._inbox.put(CoordinatorLostError(reason))
+
+    def _compare_clocks(self, message: pb.ExecuteResponse) -> None:
+        if message.HasField("clock_echo"):
+            echo = message.clock_echo
+            self._clock.add(
+                sent=echo.sent,
+                received=echo.received,
+                answered=echo.answered,
+                returned=time.monotonic(),
+                name=echo.name,
+            )
 
     def _hear(self, message: pb.ExecuteResponse) -> None:
         match message.WhichOneof("message"):

@@ -1,5 +1,6 @@
 """Takes commands, lets the engine obey them, and tells what came of them."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from takt.v1 import workers_pb2 as pb
 
 from stage_worker.batches import DataServiceSource
 from stage_worker.checkpoint import write_shards
+from stage_worker.clock import ClockOffset
 from stage_worker.decode import encode_report, encode_rows
 from stage_worker.engine.commands import Command, Op, Phase, StepCommands
 from stage_worker.engine.engine import Engine
@@ -17,6 +19,10 @@ from stage_worker.engine.result import StepResult
 from stage_worker.executor_link import CoordinatorLink
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.record import RecordWriter
+from stage_worker.spans import encode_spans
+
+_MOST_SPANS = 20_000
+"""Of one report, about 1 MiB."""
 
 log = structlog.get_logger()
 
@@ -33,6 +39,8 @@ class CommandLoop:
         batches: DataServiceSource,
         ledger: Ledger,
         record: RecordWriter,
+        clock: ClockOffset,
+        held_bytes: Callable[[], int],
         checkpoints: Path,
     ) -> None:
         """Prepare to obey.
@@ -44,6 +52,8 @@ class CommandLoop:
             batches: the engine's; told of steps that come and are done.
             ledger: the engine's.
             record: shared with the agent.
+            clock: how this process's clock stands to the coordinator's.
+            held_bytes: tells how much memory is held now.
             checkpoints: folder of the job's checkpoints.
         """
         self._link = link
@@ -52,6 +62,8 @@ class CommandLoop:
         self._batches = batches
         self._ledger = ledger
         self._record = record
+        self._clock = clock
+        self._held_bytes = held_bytes
         self._checkpoints = checkpoints
         self._stages = sorted(model.stages)
         self._reported = ledger.seconds()
@@ -105,7 +117,18 @@ class CommandLoop:
         now = self._ledger.seconds()
         passed = {account: seconds - self._reported.get(account, 0.0) for account, seconds in now.items()}
         self._reported = now
-        self._link.say(pb.ExecuteRequest(step=encode_report(result, seconds=passed, stages=self._stages)))
+        report = encode_report(result, seconds=passed, stages=self._stages)
+        spans = self._ledger.take_spans(), self._batches.take_reads()
+        if result.phase is Phase.TRAIN:
+            report.spans.extend(
+                encode_spans(spans[0], transfers=result.transfers, reads=spans[1], num_most=_MOST_SPANS)
+            )
+        report.memory_bytes = self._held_bytes()
+        if (reading := self._clock.best) is not None:
+            report.clock.name = self._clock.name
+            report.clock.offset_seconds, report.clock.error_seconds = reading.offset_seconds, reading.error_seconds
+        report.sent = time.monotonic()
+        self._link.say(pb.ExecuteRequest(step=report))
         if result.phase is Phase.TRAIN:
             log.info(
                 "step done",

@@ -5,6 +5,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -13,6 +14,7 @@ from takt.rpc.client import channel
 from takt.v1 import workers_pb2 as pb
 
 from stage_worker.batches import DataServiceSource
+from stage_worker.clock import ClockOffset, clock_name
 from stage_worker.comm import TransportName, join_transport
 from stage_worker.comm_store import AttemptStore, RendezvousError, join_store, open_store
 from stage_worker.engine.commands import Command
@@ -52,8 +54,11 @@ class ExecutorRun:
         stages = [part.stage for part in job.slices]
         self._ledger = Ledger(cells=record.start(stages=stages), on_switch=record.switch)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
-        hello = pb.ExecutorHello(job=job.job, attempt=job.attempt, worker=job.place.worker, pid=os.getpid())
-        self._link = CoordinatorLink(channel(config.coordinator), hello)
+        self._clock = ClockOffset(clock_name())
+        hello = pb.ExecutorHello(
+            job=job.job, attempt=job.attempt, worker=job.place.worker, pid=os.getpid(), sent=time.monotonic()
+        )
+        self._link = CoordinatorLink(channel(config.coordinator), hello, clock=self._clock)
 
     def run(self) -> int:
         """Live through the attempt; return the exit code of the process: 0 after STOP."""
@@ -83,6 +88,8 @@ class ExecutorRun:
             batches=batches,
             ledger=self._ledger,
             record=self._record,
+            clock=self._clock,
+            held_bytes=self._held_bytes,
             checkpoints=self._config.state_dir / "jobs" / self._job.job / "checkpoints",
         )
         self._record.set_loaded()
@@ -179,6 +186,13 @@ class ExecutorRun:
         while True:
             self._record.beat(peak_bytes=self._peak_bytes())
             time.sleep(PULSE_SECONDS)
+
+    def _held_bytes(self) -> int:
+        """Return the memory that is held now: of the device, or resident where that is the CPU."""
+        if self._device.type == "cuda":
+            return torch.cuda.memory_allocated(self._device)
+        _, resident, *_ = Path("/proc/self/statm").read_text().split()
+        return int(resident) * resource.getpagesize()
 
     def _peak_bytes(self) -> int:
         """Return the most memory held so far: of the device, or resident where that is the CPU."""

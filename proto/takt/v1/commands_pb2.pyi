@@ -23,6 +23,14 @@ class Op(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OP_STEP: _ClassVar[Op]
     OP_SAVE: _ClassVar[Op]
     OP_STOP: _ClassVar[Op]
+
+class Track(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRACK_UNSPECIFIED: _ClassVar[Track]
+    TRACK_COMPUTE: _ClassVar[Track]
+    TRACK_SEND: _ClassVar[Track]
+    TRACK_RECEIVE: _ClassVar[Track]
+    TRACK_DATA: _ClassVar[Track]
 OP_UNSPECIFIED: Op
 OP_FORWARD: Op
 OP_BACKWARD: Op
@@ -36,6 +44,11 @@ OP_REDUCE: Op
 OP_STEP: Op
 OP_SAVE: Op
 OP_STOP: Op
+TRACK_UNSPECIFIED: Track
+TRACK_COMPUTE: Track
+TRACK_SEND: Track
+TRACK_RECEIVE: Track
+TRACK_DATA: Track
 
 class Command(_message.Message):
     __slots__ = ("op", "stage", "microbatch", "peer")
@@ -76,7 +89,7 @@ class StepCommands(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., first_seq: _Optional[int] = ..., denominator: _Optional[int] = ..., microbatches: _Optional[_Iterable[_Union[_data_pb2.MicrobatchShape, _Mapping]]] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., ends_step: bool = ..., acknowledge: bool = ...) -> None: ...
 
 class StepReport(_message.Message):
-    __slots__ = ("phase", "step", "last_seq", "loss_sums", "grad_norm", "learning_rate", "skipped", "times", "sent_bytes", "received_bytes", "peak_in_flight", "loss_scale")
+    __slots__ = ("phase", "step", "last_seq", "loss_sums", "grad_norm", "learning_rate", "skipped", "times", "sent_bytes", "received_bytes", "peak_in_flight", "loss_scale", "sent", "clock", "spans", "memory_bytes")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +102,10 @@ class StepReport(_message.Message):
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     LOSS_SCALE_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     phase: _data_pb2.Phase
     step: int
     last_seq: int
@@ -101,7 +118,53 @@ class StepReport(_message.Message):
     received_bytes: int
     peak_in_flight: int
     loss_scale: float
-    def __init__(self, phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., step: _Optional[int] = ..., last_seq: _Optional[int] = ..., loss_sums: _Optional[_Iterable[float]] = ..., grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., skipped: bool = ..., times: _Optional[_Iterable[_Union[TimeShare, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., peak_in_flight: _Optional[int] = ..., loss_scale: _Optional[float] = ...) -> None: ...
+    sent: float
+    clock: ClockReading
+    spans: _containers.RepeatedCompositeFieldContainer[Span]
+    memory_bytes: int
+    def __init__(self, phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., step: _Optional[int] = ..., last_seq: _Optional[int] = ..., loss_sums: _Optional[_Iterable[float]] = ..., grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., skipped: bool = ..., times: _Optional[_Iterable[_Union[TimeShare, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., peak_in_flight: _Optional[int] = ..., loss_scale: _Optional[float] = ..., sent: _Optional[float] = ..., clock: _Optional[_Union[ClockReading, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class ClockReading(_message.Message):
+    __slots__ = ("name", "offset_seconds", "error_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    offset_seconds: float
+    error_seconds: float
+    def __init__(self, name: _Optional[str] = ..., offset_seconds: _Optional[float] = ..., error_seconds: _Optional[float] = ...) -> None: ...
+
+class ClockEcho(_message.Message):
+    __slots__ = ("sent", "received", "answered", "name")
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    sent: float
+    received: float
+    answered: float
+    name: str
+    def __init__(self, sent: _Optional[float] = ..., received: _Optional[float] = ..., answered: _Optional[float] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("name", "track", "start", "end", "stage", "microbatch", "peer", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TRACK_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    MICROBATCH_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    track: Track
+    start: float
+    end: float
+    stage: int
+    microbatch: int
+    peer: int
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., track: _Optional[_Union[Track, str]] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., stage: _Optional[int] = ..., microbatch: _Optional[int] = ..., peer: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class TimeShare(_message.Message):
     __slots__ = ("activity", "busy", "stage", "seconds")

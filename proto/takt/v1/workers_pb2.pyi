@@ -176,12 +176,24 @@ class ExecutorEnded(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., cause: _Optional[_Union[EndCause, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., message: _Optional[str] = ..., log_tail: _Optional[str] = ..., stage: _Optional[int] = ...) -> None: ...
 
 class InspectModel(_message.Message):
-    __slots__ = ("request", "spec_json")
+    __slots__ = ("request", "spec_json", "parts")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     request: str
     spec_json: str
-    def __init__(self, request: _Optional[str] = ..., spec_json: _Optional[str] = ...) -> None: ...
+    parts: PartsQuestion
+    def __init__(self, request: _Optional[str] = ..., spec_json: _Optional[str] = ..., parts: _Optional[_Union[PartsQuestion, _Mapping]] = ...) -> None: ...
+
+class PartsQuestion(_message.Message):
+    __slots__ = ("num_labels", "vocabulary_size", "pad_token_id")
+    NUM_LABELS_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAD_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    num_labels: int
+    vocabulary_size: int
+    pad_token_id: int
+    def __init__(self, num_labels: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pad_token_id: _Optional[int] = ...) -> None: ...
 
 class ModelInspected(_message.Message):
     __slots__ = ("request", "facts", "error")
@@ -194,7 +206,7 @@ class ModelInspected(_message.Message):
     def __init__(self, request: _Optional[str] = ..., facts: _Optional[_Union[ModelFacts, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ModelFacts(_message.Message):
-    __slots__ = ("model_type", "num_layers", "hidden_size", "max_positions", "vocabulary_size", "token_types", "labels", "pad_token_ids", "has_head")
+    __slots__ = ("model_type", "num_layers", "hidden_size", "max_positions", "vocabulary_size", "token_types", "labels", "pad_token_ids", "has_head", "parts")
     MODEL_TYPE_FIELD_NUMBER: _ClassVar[int]
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +216,7 @@ class ModelFacts(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     PAD_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     HAS_HEAD_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     model_type: str
     num_layers: int
     hidden_size: int
@@ -213,7 +226,62 @@ class ModelFacts(_message.Message):
     labels: _containers.RepeatedScalarFieldContainer[str]
     pad_token_ids: _containers.RepeatedScalarFieldContainer[int]
     has_head: bool
-    def __init__(self, model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., max_positions: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., token_types: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_ids: _Optional[_Iterable[int]] = ..., has_head: bool = ...) -> None: ...
+    parts: ModelParts
+    def __init__(self, model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., max_positions: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., token_types: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_ids: _Optional[_Iterable[int]] = ..., has_head: bool = ..., parts: _Optional[_Union[ModelParts, _Mapping]] = ...) -> None: ...
+
+class ModelParts(_message.Message):
+    __slots__ = ("embeddings", "layer", "head", "stage", "shared")
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    embeddings: ModelPart
+    layer: ModelPart
+    head: ModelPart
+    stage: ModelPart
+    shared: _containers.RepeatedCompositeFieldContainer[SharedParameters]
+    def __init__(self, embeddings: _Optional[_Union[ModelPart, _Mapping]] = ..., layer: _Optional[_Union[ModelPart, _Mapping]] = ..., head: _Optional[_Union[ModelPart, _Mapping]] = ..., stage: _Optional[_Union[ModelPart, _Mapping]] = ..., shared: _Optional[_Iterable[_Union[SharedParameters, _Mapping]]] = ...) -> None: ...
+
+class ModelPart(_message.Message):
+    __slots__ = ("parameters", "tensors", "forward_operations", "activation_bytes", "waiting_bytes")
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    parameters: int
+    tensors: int
+    forward_operations: MicrobatchSize
+    activation_bytes: MicrobatchSize
+    waiting_bytes: MicrobatchSize
+    def __init__(self, parameters: _Optional[int] = ..., tensors: _Optional[int] = ..., forward_operations: _Optional[_Union[MicrobatchSize, _Mapping]] = ..., activation_bytes: _Optional[_Union[MicrobatchSize, _Mapping]] = ..., waiting_bytes: _Optional[_Union[MicrobatchSize, _Mapping]] = ...) -> None: ...
+
+class SharedParameters(_message.Message):
+    __slots__ = ("parameters", "tensors", "blocks")
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    parameters: int
+    tensors: int
+    blocks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, parameters: _Optional[int] = ..., tensors: _Optional[int] = ..., blocks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class MicrobatchSize(_message.Message):
+    __slots__ = ("fixed", "fixed_linear", "fixed_quadratic", "row", "row_linear", "row_quadratic")
+    FIXED_FIELD_NUMBER: _ClassVar[int]
+    FIXED_LINEAR_FIELD_NUMBER: _ClassVar[int]
+    FIXED_QUADRATIC_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    ROW_LINEAR_FIELD_NUMBER: _ClassVar[int]
+    ROW_QUADRATIC_FIELD_NUMBER: _ClassVar[int]
+    fixed: float
+    fixed_linear: float
+    fixed_quadratic: float
+    row: float
+    row_linear: float
+    row_quadratic: float
+    def __init__(self, fixed: _Optional[float] = ..., fixed_linear: _Optional[float] = ..., fixed_quadratic: _Optional[float] = ..., row: _Optional[float] = ..., row_linear: _Optional[float] = ..., row_quadratic: _Optional[float] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("hello", "store_opened", "ready", "done", "step", "rows", "saved", "failure")
@@ -236,24 +304,28 @@ class ExecuteRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[ExecutorHello, _Mapping]] = ..., store_opened: _Optional[_Union[StoreOpened, _Mapping]] = ..., ready: _Optional[_Union[ExecutorReady, _Mapping]] = ..., done: _Optional[_Union[CommandDone, _Mapping]] = ..., step: _Optional[_Union[_commands_pb2.StepReport, _Mapping]] = ..., rows: _Optional[_Union[EvaluationRows, _Mapping]] = ..., saved: _Optional[_Union[ShardsSaved, _Mapping]] = ..., failure: _Optional[_Union[ExecutorFailure, _Mapping]] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
-    __slots__ = ("rendezvous", "commands")
+    __slots__ = ("rendezvous", "commands", "clock_echo")
     RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_ECHO_FIELD_NUMBER: _ClassVar[int]
     rendezvous: Rendezvous
     commands: _commands_pb2.StepCommands
-    def __init__(self, rendezvous: _Optional[_Union[Rendezvous, _Mapping]] = ..., commands: _Optional[_Union[_commands_pb2.StepCommands, _Mapping]] = ...) -> None: ...
+    clock_echo: _commands_pb2.ClockEcho
+    def __init__(self, rendezvous: _Optional[_Union[Rendezvous, _Mapping]] = ..., commands: _Optional[_Union[_commands_pb2.StepCommands, _Mapping]] = ..., clock_echo: _Optional[_Union[_commands_pb2.ClockEcho, _Mapping]] = ...) -> None: ...
 
 class ExecutorHello(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "pid")
+    __slots__ = ("job", "attempt", "worker", "pid", "sent")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: int
     pid: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+    sent: float
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., pid: _Optional[int] = ..., sent: _Optional[float] = ...) -> None: ...
 
 class StoreOpened(_message.Message):
     __slots__ = ("address",)
