@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from coordinator.partition import even_partition
+from coordinator.partition import even_partition, explicit_partition
 from coordinator.schedule.actions import Action, Barrier
 from coordinator.schedule.actions import Op as PlanOp
 from coordinator.schedule.channels import peer_of
@@ -52,6 +52,8 @@ class LocalCase:
     dp: int = 1
     num_chunks: int = 1
     """Stages on each worker."""
+    layers_per_stage: tuple[int, ...] | None = None
+    """As in the job file."""
     num_microbatches: int = 1
     """Of one replica and slice."""
     num_slices: int = 1
@@ -109,7 +111,7 @@ class LocalCase:
             LocalStep(tuple(step["lengths"]), step["evaluates"], tuple(step["evaluates_inside"]))
             for step in values["steps"]
         )
-        for name in ("warmup", "recompute"):
+        for name in ("warmup", "recompute", "layers_per_stage"):
             if isinstance(values[name], list):
                 values[name] = tuple(values[name])
         return cls(**values)
@@ -217,22 +219,27 @@ _OPS = {
 }
 
 
-def layers_of(plan: Plan, *, num_layers: int) -> tuple[int, ...]:
-    """Return the layers of each stage of a model that is split evenly, larger stages first."""
+def layers_of(plan: Plan, *, num_layers: int, layers_per_stage: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Return the layers of each stage of a model; without ``layers_per_stage`` split evenly, larger stages first."""
+    if layers_per_stage is not None:
+        return tuple(layers_per_stage)
     return tuple(
         part.num_layers for part in even_partition(num_layers=num_layers, num_stages=plan.placement.num_stages)
     )
 
 
-def slices_of(plan: Plan, place: Place, *, num_layers: int) -> tuple[StageSlice, ...]:
-    """Return one worker's stages of a model that is split evenly, larger stages first."""
+def slices_of(
+    plan: Plan, place: Place, *, num_layers: int, layers_per_stage: Sequence[int] | None = None
+) -> tuple[StageSlice, ...]:
+    """Return one worker's stages of a model; without ``layers_per_stage`` split evenly, larger stages first."""
     splitting = {
         item.stage
         for item in plan.workers[place.pp_rank]
         if isinstance(item, Action) and item.op is PlanOp.INPUT_GRADIENT
     }
     last = plan.placement.num_stages - 1
-    parts = even_partition(num_layers=num_layers, num_stages=plan.placement.num_stages)
+    sizes = layers_of(plan, num_layers=num_layers, layers_per_stage=layers_per_stage)
+    parts = explicit_partition(sizes, num_layers=num_layers)
     return tuple(
         StageSlice(
             stage=stage,

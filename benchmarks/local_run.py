@@ -78,11 +78,12 @@ def load_part(case: LocalCase, place: Place) -> LoadedModel:
         config = new_config(case.model, needs, objective)
     fit_to_task(config, needs, attention=case.attention)
     plan = case.train_plan()
+    sizes = {"num_layers": config.num_hidden_layers, "layers_per_stage": case.layers_per_stage}
     return load_model(
         config,
         objective=objective,
-        slices=slices_of(plan, place, num_layers=config.num_hidden_layers),
-        layers_by_stage=layers_of(plan, num_layers=config.num_hidden_layers),
+        slices=slices_of(plan, place, **sizes),
+        layers_by_stage=layers_of(plan, **sizes),
         folder=Path(case.folder) if case.folder is not None else None,
         seed=case.seed,
         device=torch.device("cpu"),

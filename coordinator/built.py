@@ -12,7 +12,6 @@ BUILT: Mapping[str, tuple[object, ...]] = {
     "parallel.tp": (1,),
     "parallel.zero_stage": (0,),
     "parallel.partition": (PartitionMethod.EVEN,),
-    "parallel.layers_per_stage": (None,),
     "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM),
     "checkpoint.every_steps": (None,),
     "checkpoint.from": (None,),

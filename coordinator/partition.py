@@ -1,6 +1,8 @@
 """Which layers each stage holds."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 class PartitionError(ValueError):
@@ -32,9 +34,22 @@ def even_partition(*, num_layers: int, num_stages: int) -> tuple[StageSlice, ...
     if num_stages > num_layers:
         raise PartitionError(f"{num_stages} stages for {num_layers} layers, each stage needs at least 1 layer")
     size, larger = divmod(num_layers, num_stages)
-    return tuple(
-        StageSlice(
-            stage=stage, first_layer=stage * size + min(stage, larger), num_layers=size + (1 if stage < larger else 0)
-        )
-        for stage in range(num_stages)
-    )
+    return explicit_partition([size + (stage < larger) for stage in range(num_stages)], num_layers=num_layers)
+
+
+def explicit_partition(layers_per_stage: Sequence[int], *, num_layers: int) -> tuple[StageSlice, ...]:
+    """Return the slices of stages of these sizes, stage 0 first: together every layer once, in order, none empty.
+
+    Raises:
+        PartitionError: A stage is empty, or the sizes do not add up to ``num_layers``.
+    """
+    if min(layers_per_stage, default=0) < 1:
+        raise PartitionError(f"stages of {list(layers_per_stage)} layers, each stage needs at least 1 layer")
+    if sum(layers_per_stage) != num_layers:
+        raise PartitionError(f"stages of {sum(layers_per_stage)} layers in all, the model has {num_layers}")
+    return tuple(_slices(layers_per_stage))
+
+
+def _slices(sizes: Sequence[int]) -> Iterator[StageSlice]:
+    for stage, (size, end) in enumerate(zip(sizes, accumulate(sizes), strict=True)):
+        yield StageSlice(stage=stage, first_layer=end - size, num_layers=size)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from coordinator import choices
 from coordinator.facts import DataFacts, ModelFacts, Split
-from coordinator.partition import StageSlice, even_partition
+from coordinator.partition import StageSlice
 from coordinator.problem import Problem, SpecError
 from coordinator.rules import microbatches_of
 from coordinator.schedule.actions import PlanError
@@ -14,6 +14,7 @@ from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
 from coordinator.schedule.recompute import Recompute
 from coordinator.schedule.simulate import Timeline, simulate
 from coordinator.spec import JobSpec
+from coordinator.stages import stages_of
 from coordinator.topology import Topology
 from coordinator.validation import check_facts
 
@@ -70,7 +71,7 @@ def plan_job(spec: JobSpec, *, model: ModelFacts, data: DataFacts) -> JobPlan:
     if problems:
         raise SpecError(problems)
     train = train_plan(spec)
-    partition = even_partition(num_layers=model.num_layers, num_stages=train.placement.num_stages)
+    partition = stages_of(spec, model)
     recompute = _recompute(spec, partition, train)
     return JobPlan(
         spec=spec,

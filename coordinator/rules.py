@@ -1,12 +1,12 @@
 """Rules that bind several keys of a job together."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from coordinator.choices import Objective, ScheduleName, Task
+from coordinator.choices import Objective, PartitionMethod, ScheduleName, Task
 from coordinator.problem import Problem
 from coordinator.schedule.limits import Schedule, SizeError, check_size
 from coordinator.sections import JobSpec
@@ -215,11 +215,28 @@ def _loss_scale(spec: JobSpec) -> str | None:
 
 
 def _recompute_list(spec: JobSpec) -> str | None:
-    recompute, pp, chunks = spec.train.recompute, spec.parallel.pp, spec.schedule.num_chunks
-    if not isinstance(recompute, tuple) or len(recompute) == pp * chunks:
+    return _one_a_stage(spec, spec.train.recompute) if isinstance(spec.train.recompute, tuple) else None
+
+
+def _layers_list(spec: JobSpec) -> str | None:
+    sizes = spec.parallel.layers_per_stage
+    return None if sizes is None else _one_a_stage(spec, sizes)
+
+
+def _one_a_stage(spec: JobSpec, numbers: Sequence[int]) -> str | None:
+    pp, chunks = spec.parallel.pp, spec.schedule.num_chunks
+    if len(numbers) == pp * chunks:
         return None
-    stages = f"{pp} stages" if chunks == 1 else f"{pp * chunks} stages ({pp} workers x {chunks} chunks)"
-    return f"has {len(recompute)} number{'' if len(recompute) == 1 else 's'} for {stages}; give one number a stage"
+    stages = f"{pp} stage{'' if pp == 1 else 's'}"
+    if chunks > 1:
+        stages = f"{pp * chunks} stages ({pp} worker{'' if pp == 1 else 's'} x {chunks} chunks)"
+    return f"has {len(numbers)} number{'' if len(numbers) == 1 else 's'} for {stages}; give one number a stage"
+
+
+def _one_partition(spec: JobSpec) -> str | None:
+    if spec.parallel.layers_per_stage is None or spec.parallel.partition is PartitionMethod.EVEN:
+        return None
+    return f"is given, but parallel.partition is {spec.parallel.partition}, which finds them; leave one of the two out"
 
 
 def _masked_share(spec: JobSpec) -> str | None:
@@ -255,6 +272,8 @@ RULES: tuple[Rule, ...] = (
     Rule("data.source", ("data.source", "data.task"), _source_folder),
     Rule("data.tokenizer", ("data.tokenizer", "model.pretrained"), _tokenizer_folder),
     Rule("data.tokenizer", ("data.tokenizer", "data.task", "model.pretrained"), _tokenizer),
+    Rule("parallel.layers_per_stage", ("parallel.layers_per_stage", *_CHUNKS), _layers_list),
+    Rule("parallel.layers_per_stage", ("parallel.layers_per_stage", "parallel.partition"), _one_partition),
     Rule("train.max_steps", ("train.epochs", "train.max_steps"), _duration),
     Rule("train.global_batch_size", _BATCH, _replicas_fit),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_agree),

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from coordinator.facts import DataFacts, ModelFacts
-from coordinator.partition import even_partition
 from coordinator.problem import Problem
 from coordinator.rules import microbatches_of
 from coordinator.spec import JobSpec
+from coordinator.stages import stages_of
 
 _UNNAMED = re.compile(r"LABEL_\d+")
 """Labels of a model whose maker named none."""
@@ -42,6 +42,12 @@ def _model_problems(spec: JobSpec, model: ModelFacts, data: DataFacts) -> Iterat
             "schedule.num_chunks",
             f"is {chunks}, which makes {pp * chunks} stages on {pp} workers, but the model has {layers} layers and "
             f"every stage needs one; needs at most {layers // pp}{fewer}",
+        )
+    elif spec.parallel.layers_per_stage is not None and sum(spec.parallel.layers_per_stage) != layers:
+        yield Problem(
+            "parallel.layers_per_stage",
+            f"adds up to {sum(spec.parallel.layers_per_stage)} layers, but the model has {layers}; "
+            f"needs numbers that add up to {layers}",
         )
     else:
         yield from _recompute_problems(spec, model)
@@ -112,8 +118,7 @@ def _recompute_problems(spec: JobSpec, model: ModelFacts) -> Iterator[Problem]:
     """Yield the stages of a list that are said to have more layers than they get."""
     if not isinstance(spec.train.recompute, tuple):
         return
-    stages = even_partition(num_layers=model.num_layers, num_stages=spec.parallel.pp * spec.schedule.num_chunks)
-    for piece, recomputed in zip(stages, spec.train.recompute, strict=True):
+    for piece, recomputed in zip(stages_of(spec, model), spec.train.recompute, strict=True):
         if recomputed > piece.num_layers:
             yield Problem(
                 "train.recompute",

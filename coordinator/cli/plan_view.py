@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from coordinator.partition import StageSlice
 from coordinator.schedule.channel_models import ChannelModel, report
 from coordinator.schedule.plan import Plan, num_commands
 from coordinator.schedule.recompute import Recompute
@@ -19,10 +20,18 @@ _MAX_REPORTED_COMMANDS = 2**14
 """Commands of the largest plan that is tried on weaker channels; it takes a second."""
 
 
-def plan_record(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, with_orders: bool) -> dict[str, Any]:
+def plan_record(
+    plan: Plan,
+    timeline: Timeline,
+    recompute: Recompute | None,
+    *,
+    partition: Sequence[StageSlice] | None,
+    with_orders: bool,
+) -> dict[str, Any]:
     """Return what `takt plan --output json` prints; costs are in the units of the contract.
 
-    ``recompute`` is that of a job; without one nothing is said of the activations that it frees.
+    ``recompute`` and ``partition`` are those of a job; without one nothing is said of layers and of the
+    activations that are freed.
     """
     record: dict[str, Any] = {
         "schedule": plan.schedule,
@@ -36,6 +45,8 @@ def plan_record(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, 
         "num_weight_versions": [1] * plan.placement.num_workers,  # every schedule that is built updates at a flush
         "num_commands": num_commands(plan),
     }
+    if partition is not None:
+        record["layers_per_stage"] = [piece.num_layers for piece in partition]
     if recompute is not None:
         record["peak_activations"] = list(timeline.peak_activations)
     if with_orders:
@@ -52,9 +63,18 @@ def plan_title(plan: Plan, recompute: Recompute | None) -> str:
     return f"{plan.schedule}, {plan.placement.num_workers} workers{chunks}, {_microbatches(plan)} microbatches{again}"
 
 
-def plan_lines(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, comm: float) -> list[str]:
-    """Return the summary of a plan as lines of name and value; ``recompute`` is that of a job."""
-    recompute_rows, activation_rows = [], []
+def plan_lines(
+    plan: Plan,
+    timeline: Timeline,
+    recompute: Recompute | None,
+    *,
+    partition: Sequence[StageSlice] | None,
+    comm: float,
+) -> list[str]:
+    """Return the summary of a plan as lines of name and value; ``recompute`` and ``partition`` are those of a job."""
+    layer_rows, recompute_rows, activation_rows = [], [], []
+    if partition is not None:
+        layer_rows = [("layers", f"{_by_worker([str(piece.num_layers) for piece in partition])}  (of each stage)")]
     if recompute is not None and any(recompute.parts):
         recompute_rows = [("recompute", _recomputed(recompute))]
         activations = _by_worker([f"{peak:.4g}" for peak in timeline.peak_activations])
@@ -64,6 +84,7 @@ def plan_lines(plan: Plan, timeline: Timeline, recompute: Recompute | None, *, c
         ("workers", str(plan.placement.num_workers)),
         ("chunks", f"{plan.placement.num_chunks}  (stages on each worker)"),
         ("microbatches", _microbatches(plan)),
+        *layer_rows,
         *recompute_rows,
         ("makespan", f"{timeline.makespan:g}  (forward of a full stage 1, backward 2, transfer {comm:g})"),
         ("ideal", f"{timeline.ideal:g}"),

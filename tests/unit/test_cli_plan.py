@@ -238,7 +238,7 @@ def test_plan_of_a_job_that_recomputes_tells_the_time_that_it_costs_and_the_acti
     monkeypatch.setattr(preflight, "local_facts", facts)
     one_slice = ("--set", "train.gradient_accumulation_steps=1", "--microbatches", "8")
     document = plan_json(capsys, job_file(tmp_path, pp=4), *one_slice, "--set", f"train.recompute={recompute}")
-    assert set(document) == {*FIELDS.split(", "), "peak_activations"}
+    assert set(document) == {*FIELDS.split(", "), "peak_activations", "layers_per_stage"}
     assert document["peak_activations"] == peak_activations
     assert document["peak_in_flight"] == [8, 8, 8, 8]
     assert makespan in (None, document["makespan"])

@@ -10,13 +10,15 @@ from coordinator.planning import JobPlan, plan_job
 from coordinator.spec import parse_spec
 
 
-def job_plan(*, pp: int = 2, dp: int = 1, schedule: str = "1f1b", num_chunks: int = 1) -> JobPlan:
+def job_plan(
+    *, pp: int = 2, dp: int = 1, schedule: str = "1f1b", num_chunks: int = 1, layers_per_stage: list[int] | None = None
+) -> JobPlan:
     spec = parse_spec(
         {
             "name": "tiny",
             "model": {"config": {"model_type": "bert"}},
             "data": {"task": "demo"},
-            "parallel": {"pp": pp, "dp": dp},
+            "parallel": {"pp": pp, "dp": dp, "layers_per_stage": layers_per_stage},
             "schedule": {"name": schedule, "num_chunks": num_chunks, "num_microbatches": 2},
             "train": {"global_batch_size": 16, "max_steps": 3},
         }
@@ -129,6 +131,10 @@ def test_assignment_tells_where_every_stage_is_and_which_split_their_backwards()
     assert (list(place.pp_rank_by_stage), place.num_stages, place.num_workers) == ([0, 1, 1, 0], 4, 4)
     assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 2), (3, 5, 1)]
     assert list(place.layers_by_stage) == [2, 2, 1, 1]
+    sized = job_plan(dp=2, schedule="zbv", num_chunks=2, layers_per_stage=[1, 2, 1, 2])
+    place = assignment_of(sized, job="j", attempt=1, worker=2, data_service="d")
+    assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 1), (3, 4, 2)]
+    assert list(place.layers_by_stage) == [1, 2, 1, 2]
     # Stage 0 sends no gradient, so its halves stand side by side as one; stage 1 sends it between the two.
     assert [stages(job_plan(schedule="zbh1"), worker) for worker in (0, 1)] == [[(0, False)], [(1, True)]]
     assert [stages(job_plan(schedule="1f1b"), worker) for worker in (0, 1)] == [[(0, False)], [(1, False)]]

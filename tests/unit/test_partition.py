@@ -1,10 +1,10 @@
-"""Even partition of layers over stages (case H63)."""
+"""Partition of layers over stages, even or given (case H63)."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.partition import PartitionError, even_partition
+from coordinator.partition import PartitionError, StageSlice, even_partition, explicit_partition
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,27 @@ def test_even_partition_with_more_stages_than_layers_is_refused() -> None:
 def test_even_partition_without_stages_is_refused() -> None:
     with pytest.raises(PartitionError, match="0 stages, need at least 1"):
         even_partition(num_layers=4, num_stages=0)
+
+
+def test_explicit_partition_puts_stages_one_behind_the_other() -> None:
+    assert explicit_partition([3, 1, 4], num_layers=8) == (
+        StageSlice(stage=0, first_layer=0, num_layers=3),
+        StageSlice(stage=1, first_layer=3, num_layers=1),
+        StageSlice(stage=2, first_layer=4, num_layers=4),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ([3, 1], "stages of 4 layers in all, the model has 5"),
+        ([3, 3], "stages of 6 layers in all, the model has 5"),
+        ([5, 0], "each stage needs at least 1 layer"),
+        ([6, -1], "each stage needs at least 1 layer"),
+        ([], "each stage needs at least 1 layer"),
+    ],
+)
+def test_explicit_partition_that_is_no_cover_is_refused(sizes: list[int], message: str) -> None:
+    """H63: no layer vanishes, none is held twice."""
+    with pytest.raises(PartitionError, match=message):
+        explicit_partition(sizes, num_layers=5)

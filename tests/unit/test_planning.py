@@ -49,6 +49,19 @@ def test_plan_job_in_a_v_puts_first_and_last_stage_on_worker_0() -> None:
     assert layers == [[(0, 0, 3), (3, 8, 2)], [(1, 3, 3), (2, 6, 2)]] * 2
 
 
+def test_plan_job_with_layers_per_stage_gives_them_to_the_stages_in_order() -> None:
+    schedule = {"name": "zbv", "num_chunks": 2}
+    job = plan(parallel={"pp": 2, "dp": 2, "layers_per_stage": [1, 2, 3, 4]}, schedule=schedule)
+    layers = [[(s.stage, s.first_layer, s.num_layers) for s in job.slices_of(w)] for w in range(4)]
+    assert layers == [[(0, 0, 1), (3, 6, 4)], [(1, 1, 2), (2, 3, 3)]] * 2
+
+
+def test_plan_job_with_layers_per_stage_recomputes_shares_of_those() -> None:
+    """The evenly split ten layers would be 5 and 5."""
+    job = plan(parallel={"pp": 2, "layers_per_stage": [2, 8]}, schedule={"name": "gpipe"}, train={"recompute": 4})
+    assert [part / job.recompute.whole for part in job.recompute.parts] == [1, 1 / 2]
+
+
 @pytest.mark.parametrize(
     ("schedule", "pp", "makespan", "bubble", "peak"),
     [

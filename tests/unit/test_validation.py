@@ -266,3 +266,25 @@ def test_h05_head_with_other_names_for_its_labels_is_refused_with_both(labels: t
     found = problems(job(), model=replace(MODEL, labels=labels))
     told = f"has a head for the labels {', '.join(labels)}, but those of task demo are no, yes"
     assert (bool(found), all(told in problem for problem in found)) == (refused, True)
+
+
+def test_job_whose_stages_have_the_models_layers_has_no_problem() -> None:
+    assert problems(job(parallel={"pp": 2, "layers_per_stage": [1, 3]})) == []
+
+
+@pytest.mark.parametrize("sizes", [[1, 2], [2, 3]])
+def test_job_whose_stages_have_fewer_or_more_layers_than_the_model_is_refused_with_both_sums(sizes: list[int]) -> None:
+    """H63: layers neither vanish nor are made up."""
+    spec = job(parallel={"pp": 2, "layers_per_stage": sizes}, train={"recompute": [9, 9]})
+    assert problems(spec) == [
+        f"parallel.layers_per_stage: adds up to {sum(sizes)} layers, but the model has 4; "
+        "needs numbers that add up to 4"
+    ]
+
+
+def test_job_whose_list_recomputes_more_layers_than_its_own_sizes_have_is_refused() -> None:
+    """Evenly stage 1 would have the two layers that it is to recompute."""
+    assert problems(job(parallel={"pp": 2, "layers_per_stage": [3, 1]}, train={"recompute": [3, 1]})) == []
+    assert problems(job(parallel={"pp": 2, "layers_per_stage": [3, 1]}, train={"recompute": [3, 2]})) == [
+        "train.recompute: is 2 for stage 1, which gets 1 of the model's 4 layers; needs at most 1 there"
+    ]

@@ -1,6 +1,7 @@
 """takt plan"""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from coordinator.cli.options import Output, OutputFormat, Settings
 from coordinator.cli.plan_view import fold, is_drawn, plan_lines, plan_record, plan_title
 from coordinator.cli.preflight import check_job, print_notices
 from coordinator.jobfile import read_plan
+from coordinator.partition import StageSlice
 from coordinator.problem import SpecError
 from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.draw import draw
@@ -125,10 +127,10 @@ def command(
         file=file,
     )
     costs = Costs(comm=comm)
-    recompute = None
+    recompute = partition = None
     if job_file is not None:
         job = check_job(job_file, [*(settings or []), *shape.settings()])
-        plan, recompute = job.train, job.recompute
+        plan, recompute, partition = job.train, job.recompute, job.partition
     elif settings:
         raise CliError(ExitCode.INVALID, "--set changes a job file, and none was given")
     else:
@@ -138,7 +140,7 @@ def command(
             message = _OPTION_BY_SIZE[error.option] + str(error).removeprefix(error.option)
             raise CliError(ExitCode.INVALID, message) from None
         print_notices(plan)
-    _show(plan, costs, recompute, csv=csv, svg=svg, with_orders=orders, output=output)
+    _show(plan, costs, recompute, partition=partition, csv=csv, svg=svg, with_orders=orders, output=output)
     return ExitCode.SUCCESS
 
 
@@ -202,6 +204,7 @@ def _show(
     costs: Costs,
     recompute: Recompute | None,
     *,
+    partition: Sequence[StageSlice] | None,
     csv: Path | None,
     svg: Path | None,
     with_orders: bool,
@@ -213,9 +216,9 @@ def _show(
     if svg is not None:
         _write("--svg", svg, to_svg(timeline, plan.placement, title=plan_title(plan, recompute)))
     if output is OutputFormat.JSON:
-        print_json(plan_record(plan, timeline, recompute, with_orders=with_orders))
+        print_json(plan_record(plan, timeline, recompute, partition=partition, with_orders=with_orders))
         return
-    for line in plan_lines(plan, timeline, recompute, comm=costs.comm):
+    for line in plan_lines(plan, timeline, recompute, partition=partition, comm=costs.comm):
         print_line(line)
     if is_drawn(plan, timeline):
         console, grid = stdout(), draw(timeline)

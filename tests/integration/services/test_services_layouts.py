@@ -57,13 +57,16 @@ class Layouts:
         return exported(job, state_dir=self._up.state_dir, out=self._folder / job)
 
 
-def test_pp_1_and_4_give_the_bits_of_pp_2_with_dropout(layouts: Layouts, trained: Trained, tmp_path: Path) -> None:
+def test_pp_1_and_4_and_uneven_stages_give_the_bits_of_pp_2_with_dropout(
+    layouts: Layouts, trained: Trained, tmp_path: Path
+) -> None:
     """On four stages there are fewer microbatches than stages."""
     layouts.submit("pp1", {"parallel.pp": 1})
     layouts.submit("pp4", {"parallel.pp": 4})
+    layouts.submit("uneven", {"parallel.layers_per_stage": [1, 3]})
     expected_steps = [{**step, "seconds": None} for step in lines_of(trained.folder / "steps.jsonl")]
     expected = exported("first", state_dir=trained.state_dir, out=tmp_path / "first")
-    for job in ("pp1", "pp4"):
+    for job in ("pp1", "pp4", "uneven"):
         assert layouts.steps(job) == expected_steps
         assert_same_bits(layouts.weights(job), expected)
 
