@@ -87,8 +87,10 @@ class Agents:
         """Whether an agent is there that can inspect a model."""
         return self._asked_first() is not None
 
-    async def model_facts(self, spec_json: str, *, limit_seconds: float) -> ModelFacts:
-        """Ask an agent about a job's model; a free one where there is one.
+    async def model_facts(
+        self, spec_json: str, *, parts: pb.PartsQuestion | None = None, limit_seconds: float
+    ) -> ModelFacts:
+        """Ask an agent about a job's model; a free one where there is one. With ``parts``, about its parts too.
 
         Raises:
             SpecError: the model section is wrong.
@@ -100,7 +102,8 @@ class Agents:
         request = uuid.uuid4().hex
         answer: asyncio.Future[pb.ModelInspected] = asyncio.get_running_loop().create_future()
         self._questions[request], self._asked_of[request] = answer, slot.agent
-        self.send(slot.agent, pb.AttendResponse(inspect_model=pb.InspectModel(request=request, spec_json=spec_json)))
+        question = pb.InspectModel(request=request, spec_json=spec_json, parts=parts)
+        self.send(slot.agent, pb.AttendResponse(inspect_model=question))
         try:
             async with asyncio.timeout(limit_seconds):
                 inspected = await answer

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from takt.v1 import data_pb2, workers_pb2
 
+from coordinator.parts import ModelParts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
@@ -27,6 +29,8 @@ class ModelFacts:
     """Pad ids that its positions can count from; empty where they do not follow the pad id."""
     has_head: bool = False
     """Whether the model folder holds a head for classification."""
+    parts: ModelParts | None = None
+    """What its parts hold and cost; only where that was asked."""
 
     @classmethod
     def of(cls, message: workers_pb2.ModelFacts) -> "ModelFacts":
@@ -41,6 +45,7 @@ class ModelFacts:
             labels=tuple(message.labels),
             pad_token_ids=tuple(message.pad_token_ids),
             has_head=message.has_head,
+            parts=ModelParts.of(message.parts) if message.HasField("parts") else None,
         )
 
     def message(self) -> workers_pb2.ModelFacts:
@@ -55,6 +60,7 @@ class ModelFacts:
             labels=self.labels,
             pad_token_ids=self.pad_token_ids,
             has_head=self.has_head,
+            parts=self.parts.message() if self.parts is not None else None,
         )
 
 
@@ -150,3 +156,10 @@ class DataFacts:
     def split(self, name: str) -> Split | None:
         """Return the split of that name, if it was found."""
         return next((split for split in self.splits if split.name == name), None)
+
+
+def parts_question(data: DataFacts) -> workers_pb2.PartsQuestion:
+    """Return what decides the sizes of a model's parts beside its config."""
+    return workers_pb2.PartsQuestion(
+        num_labels=data.num_labels, vocabulary_size=data.vocabulary_size, pad_token_id=data.pad_token_id
+    )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from coordinator.agents import Agents
 from coordinator.data_client import DataClient
-from coordinator.facts import DataFacts, ModelFacts
+from coordinator.facts import DataFacts, ModelFacts, parts_question
+from coordinator.parts import wants_parts
 from coordinator.planning import JobPlan, plan_job
 from coordinator.problem import SpecError
 from coordinator.spec import JobSpec, to_json
@@ -19,11 +20,17 @@ async def inspect(spec: JobSpec, *, agents: Agents, data: DataClient, limit_seco
         UnreachableError: no agent, or no data service, answered in time.
     """
     text = to_json(spec)
-    found = await asyncio.gather(
-        agents.model_facts(text, limit_seconds=limit_seconds),
-        data.facts(text, limit_seconds=limit_seconds),
-        return_exceptions=True,
-    )
+    rows_found = asyncio.ensure_future(data.facts(text, limit_seconds=limit_seconds))
+
+    async def model_found() -> ModelFacts:
+        parts = None
+        if wants_parts(spec):
+            # Sizes depend on the data; where there are none, the model may still be wrong.
+            await asyncio.wait([rows_found])
+            parts = parts_question(rows_found.result()) if rows_found.exception() is None else None
+        return await agents.model_facts(text, parts=parts, limit_seconds=limit_seconds)
+
+    found = await asyncio.gather(model_found(), rows_found, return_exceptions=True)
     problems = [problem for each in found if isinstance(each, SpecError) for problem in each.problems]
     if problems:
         raise SpecError(problems)

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Generic, TypeVar
 
@@ -10,16 +10,23 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from takt.v1 import data_pb2, workers_pb2
 
-from coordinator.facts import DataFacts, ModelFacts
+from coordinator.facts import DataFacts, ModelFacts, parts_question
+from coordinator.parts import wants_parts
 from coordinator.problem import Problem, SpecError
 from coordinator.spec import JobSpec, to_json
 
 TIME_LIMIT_SECONDS = 120.0
 """How long a facts program may take; its imports alone take seconds."""
 
+MessageT = TypeVar("MessageT", bound=Message)
 
-def local_facts(spec: JobSpec, *, time_limit_seconds: float = TIME_LIMIT_SECONDS) -> tuple[ModelFacts, DataFacts]:
-    """Return the facts of ``spec``, found by the programs of this installation, which run side by side.
+
+def local_facts(
+    spec: JobSpec, *, with_parts: bool = False, time_limit_seconds: float = TIME_LIMIT_SECONDS
+) -> tuple[ModelFacts, DataFacts]:
+    """Return the facts of ``spec``, found by the programs of this installation.
+
+    They run side by side; one after the other where the model's parts are wanted, by ``with_parts`` or the job itself.
 
     Raises:
         SpecError: A program refuses the job, fails, or takes longer than the limit; with both programs' problems.
@@ -27,29 +34,39 @@ def local_facts(spec: JobSpec, *, time_limit_seconds: float = TIME_LIMIT_SECONDS
     text = to_json(spec)
     # An interrupt, whenever it comes, ends the programs first, which the pool would wait for.
     with ThreadPoolExecutor(max_workers=2) as pool, ExitStack() as programs:
-        model = _Question("model", "stage_worker", workers_pb2.ModelFacts())
-        programs.callback(model.end)
+
+        def ask(question: "_Question[MessageT]") -> Future[Problem | None]:
+            programs.callback(question.end)
+            return pool.submit(question.ask, text, time_limit_seconds)
+
         data = _Question("data", "dataloader_svc", data_pb2.DataFacts())
-        programs.callback(data.end)
-        answers = [pool.submit(question.ask, text, time_limit_seconds) for question in (model, data)]
-        problems = [problem for answer in answers if (problem := answer.result()) is not None]
+        answer = ask(data)
+        parts = None
+        if (with_parts or wants_parts(spec)) and answer.result() is None:
+            # Sizes depend on the data; where there are none, the model may still be wrong.
+            parts = parts_question(DataFacts.of(data.facts))
+        model = _Question("model", "stage_worker", workers_pb2.ModelFacts(), *_options(parts))
+        problems = [problem for each in (ask(model), answer) if (problem := each.result()) is not None]
     if problems:
         raise SpecError(problems)
     return ModelFacts.of(model.facts), DataFacts.of(data.facts)
 
 
-MessageT = TypeVar("MessageT", bound=Message)
+def _options(parts: workers_pb2.PartsQuestion | None) -> tuple[str, ...]:
+    if parts is None:
+        return ()
+    return ("--parts", *map(str, (parts.num_labels, parts.vocabulary_size, parts.pad_token_id)))
 
 
 class _Question(Generic[MessageT]):
     """One run of a facts program."""
 
-    def __init__(self, key: str, program: str, facts: MessageT) -> None:
+    def __init__(self, key: str, program: str, facts: MessageT, *options: str) -> None:
         self.facts = facts
         """Filled by `ask`."""
         self._key, self._name = key, f"{program} facts"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", program, "facts", "-"],
+            [sys.executable, "-m", program, "facts", "-", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

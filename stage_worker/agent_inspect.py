@@ -19,8 +19,11 @@ async def inspect_model(
 ) -> pb.ModelInspected:
     """Return facts about the model, or what is wrong with it."""
     answer = pb.ModelInspected(request=question.request)
+    needs = question.parts
+    parts = ("--parts", needs.num_labels, needs.vocabulary_size, needs.pad_token_id)
     process = await asyncio.create_subprocess_exec(
         *command,
+        *(map(str, parts) if question.HasField("parts") else ()),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -109,11 +109,20 @@ def executor(
 
 
 @app.command()
-def facts(spec: Annotated[str, typer.Argument(help="Path of a resolved job spec (JSON), or - for stdin.")]) -> None:
+def facts(
+    spec: Annotated[str, typer.Argument(help="Path of a resolved job spec (JSON), or - for stdin.")],
+    parts: Annotated[
+        tuple[int, int, int] | None,
+        typer.Option(
+            metavar="NUM_LABELS VOCABULARY_SIZE PAD_TOKEN_ID",
+            help="Tell what the model's parts hold and cost too, for data that need this of it.",
+        ),
+    ] = None,
+) -> None:
     """Print what a job's model looks like, as JSON, or why it cannot be trained."""
-    from stage_worker.facts import print_facts  # noqa: PLC0415  transformers is only needed here
+    from stage_worker.facts import needs_of, print_facts  # noqa: PLC0415  transformers is only needed here
 
-    raise typer.Exit(print_facts(spec))
+    raise typer.Exit(print_facts(spec, needs=needs_of(*parts) if parts is not None else None))
 
 
 def main() -> int:

@@ -13,10 +13,12 @@ from typing import Any
 from google.protobuf import json_format
 from takt.v1 import workers_pb2 as pb
 
+from stage_worker.engine.precision import ComputeType
 from stage_worker.models.config import (
     HIGHEST_UNNAMED_PAD,
     ModelConfigError,
     TaskNeeds,
+    fit_to_task,
     new_config,
     pretrained_config,
 )
@@ -26,6 +28,7 @@ from stage_worker.models.objective import Objective
 from stage_worker.models.skeleton import build_skeleton
 from stage_worker.models.variants import most_positions
 from stage_worker.models.weights import WeightsError, WeightsFolder
+from stage_worker.parts import model_parts
 
 REFUSED_EXIT = 2
 _DEFAULT_LABEL = re.compile(r"LABEL_\d+")
@@ -35,15 +38,28 @@ class SpecError(ValueError):
     """A spec that is none."""
 
 
-def print_facts(spec: str) -> int:
-    """Print the facts of the model of the resolved spec at a path (``-``: stdin); return the exit code."""
+def print_facts(spec: str, *, needs: TaskNeeds | None = None) -> int:
+    """Print the facts of the model of the resolved spec at a path (``-``: stdin); return the exit code.
+
+    With ``needs``, those of the data, the model's parts are among them.
+    """
     try:
-        facts = model_facts(*_sections(spec))
+        section, train, objective = _sections(spec)
+        facts = model_facts(section, objective)
+        if needs is not None:
+            compute = ComputeType(train["precision"])
+            facts.parts.CopyFrom(parts_of(section, needs, objective, compute=compute))
     except (SpecError, ModelConfigError, UnsupportedModelError, WeightsError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return REFUSED_EXIT
     print(json_format.MessageToJson(facts, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
     return 0
+
+
+def needs_of(num_labels: int, vocabulary_size: int, pad_token_id: int) -> TaskNeeds:
+    """Return what the data need of a model, as far as its sizes go; one output predicts a number."""
+    labels = [str(label) for label in range(num_labels)] if num_labels > 1 else []
+    return TaskNeeds(labels=labels, num_labels=num_labels, vocabulary_size=vocabulary_size, pad_token_id=pad_token_id)
 
 
 def model_facts(section: Mapping[str, Any], objective: Objective = Objective.CLASSIFICATION) -> pb.ModelFacts:
@@ -58,6 +74,23 @@ def model_facts(section: Mapping[str, Any], objective: Objective = Objective.CLA
     if folder is None:
         return _facts_of_new(section["config"], objective)
     return _facts_of_folder(Path(folder), objective)
+
+
+def parts_of(
+    section: Mapping[str, Any], needs: TaskNeeds, objective: Objective, *, compute: ComputeType
+) -> pb.ModelParts:
+    """Return the parts of the model of a section; takes seconds.
+
+    Raises:
+        ModelConfigError, UnsupportedModelError: as ``model_facts``.
+    """
+    folder = section.get("pretrained")
+    if folder is None:
+        config = new_config(section["config"], needs, objective)
+    else:
+        config = pretrained_config(Path(folder), objective)
+    fit_to_task(config, needs, attention=section["attention"])
+    return model_parts(config, objective, dtype=compute.dtype)
 
 
 def _facts_of_folder(folder: Path, objective: Objective) -> pb.ModelFacts:
@@ -105,13 +138,14 @@ def _facts(config: Any, *, vocabulary_size: int, has_head: bool, pads: Sequence[
     )
 
 
-def _sections(spec: str) -> tuple[Mapping[str, Any], Objective]:
+def _sections(spec: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Objective]:
     try:
         text = sys.stdin.read() if spec == "-" else Path(spec).read_text(encoding="utf-8")
         document = json.loads(text)
-        section, objective = document["model"], Objective(document["train"]["objective"])
+        section, train = document["model"], document["train"]
+        objective = Objective(train["objective"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(f"the job spec {spec} cannot be read: {error!r}") from error
     if not isinstance(section, dict) or (section.get("pretrained") is None and section.get("config") is None):
         raise SpecError("the job spec names neither model.pretrained nor model.config")
-    return section, objective
+    return section, train, objective

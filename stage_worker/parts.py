@@ -4,8 +4,7 @@ What a part adds is the difference between a stage with it and one without, so t
 as the output of one that is the input of the next, counts once.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -18,11 +17,15 @@ from stage_worker.models.variants import most_positions
 from stage_worker.rehearsal import Rehearsal, Rehearsed
 
 _MOST_WIDTH = 128
-_ROWS = (1, 2)
+_ROWS = (2, 3)  # of a single row some kernels copy what they only view of several
+_FIGURES = ("forward_operations", "activation_bytes", "waiting_bytes")
 
-_Shape = tuple[int, int]
-"""Rows and width."""
-_Runs = Mapping[_Shape, Rehearsed]
+_Runs = Mapping[tuple[int, int], Rehearsed]
+"""By rows and width."""
+_Size = tuple[Fraction, ...]
+"""Coefficients in the order of ``pb.MicrobatchSize``."""
+_Sizes = tuple[_Size, ...]
+"""In the order of ``_FIGURES``."""
 
 
 def model_parts(config: Any, objective: Objective, *, dtype: torch.dtype) -> pb.ModelParts:
@@ -37,12 +40,80 @@ def model_parts(config: Any, objective: Objective, *, dtype: torch.dtype) -> pb.
         UnsupportedModelError: as ``build_skeleton``.
     """
     skeleton = build_skeleton(config, objective)
-    own, shared = _parameters(skeleton)
     rehearsal = Rehearsal(skeleton, config, dtype=dtype)
+    top = min(most_positions(config), _MOST_WIDTH)
+    widths = sorted({top, (top + 1) // 2, (top + 3) // 4})
     head = len(skeleton.blocks) - 1
-    one = _runs(rehearsal, config, [1])
-    # A model of one layer has one stage, so it does not matter what of it is the stage's.
-    two = _runs(rehearsal, config, [1, 2]) if head > 2 else one  # noqa: PLR2004
-    zero = {shape: Rehearsed(forward_operations=0, activation_bytes=0, waiting_bytes=0) for shape in one}
-    layer_runs = (two, one) if head > 2 else (one, zero)
-    ...
+
+    def sizes(*indices: int) -> _Sizes:
+        shapes = [(rows, width) for rows in _ROWS for width in widths]
+        return _sizes({shape: rehearsal.run(indices, rows=shape[0], width=shape[1]) for shape in shapes})
+
+    one = sizes(1)
+    # A model of one layer is one stage, so it does not matter which of the two has what both need.
+    layer = _less(sizes(1, 2), one) if head > 2 else one
+    parts = pb.ModelParts(
+        embeddings=_part(_less(sizes(0, 1), one)),
+        layer=_part(layer),
+        head=_part(_less(sizes(1, head), one)),
+        stage=_part(_less(one, layer)),
+    )
+    by_block = {0: parts.embeddings, 1: parts.layer, head: parts.head}
+    for used_by, (elements, tensors) in _parameters(skeleton).items():
+        if len(used_by) > 1:
+            parts.shared.add(parameters=elements, tensors=tensors, blocks=used_by)
+        elif used_by[0] in by_block:
+            part = by_block[used_by[0]]
+            part.parameters, part.tensors = elements, tensors
+    return parts
+
+
+def _parameters(skeleton: Skeleton) -> dict[tuple[int, ...], tuple[int, int]]:
+    """Return elements and tensors of the parameters that some block uses, by these blocks."""
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for name in skeleton.uses.names:
+        used_by = skeleton.uses.blocks_of(name)
+        if used_by:
+            elements, tensors = found.get(used_by, (0, 0))
+            found[used_by] = elements + skeleton.model.get_parameter(name).numel(), tensors + 1
+    return found
+
+
+def _sizes(runs: _Runs) -> _Sizes:
+    """Return each figure as what depends on rows and on the square of the width at most; exact, for that is what is."""
+    widths = sorted({width for _, width in runs})
+
+    def size(figure: str) -> _Size:
+        few, more = ([getattr(runs[rows, width], figure) for width in widths] for rows in _ROWS)
+        of_row = _through(widths, [b - a for a, b in zip(few, more, strict=True)])
+        fixed = _through(widths, [3 * a - 2 * b for a, b in zip(few, more, strict=True)])
+        return (*fixed, *of_row)
+
+    return tuple(size(figure) for figure in _FIGURES)
+
+
+def _through(xs: list[int], ys: list[int]) -> _Size:
+    """Return constant, linear and quadratic coefficient of the curve of least degree through one to three points."""
+    total = [Fraction(0)] * 3
+    for x, y in zip(xs, ys, strict=True):
+        # Lagrange: y times the product of (X - other) / (x - other)
+        term = [Fraction(y)]
+        for other in xs:
+            if other != x:
+                shifted = [Fraction(0), *term]
+                term = [a - other * b for a, b in zip(shifted, [*term, Fraction(0)], strict=True)]
+                term = [each / (x - other) for each in term]
+        total = [a + b for a, b in zip(total, [*term, *[Fraction(0)] * (3 - len(term))], strict=True)]
+    return tuple(total)
+
+
+def _less(whole: _Sizes, part: _Sizes) -> _Sizes:
+    return tuple(tuple(a - b for a, b in zip(one, other, strict=True)) for one, other in zip(whole, part, strict=True))
+
+
+def _part(sizes: _Sizes) -> pb.ModelPart:
+    names = [field.name for field in pb.MicrobatchSize.DESCRIPTOR.fields]
+    forward, activations, waiting = (
+        pb.MicrobatchSize(**dict(zip(names, map(float, size), strict=True))) for size in sizes
+    )
+    return pb.ModelPart(forward_operations=forward, activation_bytes=activations, waiting_bytes=waiting)

@@ -23,6 +23,7 @@ from stage_worker.engine.weights import Weights
 from stage_worker.models.family import Inputs
 from stage_worker.models.loaded import LoadedModel, StageBlocks
 from stage_worker.models.microbatch import Microbatch
+from stage_worker.models.objective import Objective
 from stage_worker.models.skeleton import Skeleton
 from stage_worker.models.slices import StageSlice
 
@@ -45,7 +46,7 @@ class Rehearsal:
     """Runs blocks of one model, each time one microbatch."""
 
     def __init__(self, skeleton: Skeleton, config: Any, *, dtype: torch.dtype) -> None:
-        """Take over the skeleton of the model of ``config``, which is fitted to its task; layers compute in ``dtype``."""
+        """Take over the skeleton of the model of ``config``, fitted to its task; layers compute in ``dtype``."""
         self._skeleton = skeleton
         self._config = config
         self._dtype = dtype
@@ -83,7 +84,7 @@ class Rehearsal:
                     assert inputs.batch.labels is not None, "made below"
                     hidden = loss_sum(hidden, inputs.batch.labels)
             activation_bytes = kept.num_bytes
-            hidden.backward(torch.empty_like(hidden))
+            torch.autograd.backward(hidden, torch.empty_like(hidden))
         waiting = kept.like()
         for work in queue:
             for tensor in (work.x, work.g_NO):
@@ -120,10 +121,12 @@ class Rehearsal:
         ids_BL = torch.zeros(rows, width, dtype=torch.long)
         types_BL = torch.zeros(rows, width, dtype=torch.long)
         batch = Microbatch(tuple(range(rows)), *map(self._faked, (ids_BL, types_BL, mask_BL, self._labels(ids_BL))))
-        return Inputs(batch, {name: self._faked(value) if value is not None else None for name, value in context.items()})
+        return Inputs(
+            batch, {name: self._faked(value) if value is not None else None for name, value in context.items()}
+        )
 
     def _labels(self, ids_BL: torch.Tensor) -> torch.Tensor:
-        if self._skeleton.family.objective.is_token_level:
+        if self._skeleton.family.objective is not Objective.CLASSIFICATION:
             return ids_BL.clone()
         of_rows = ids_BL[:, 0].clone()
         return of_rows.float() if self._config.problem_type == "regression" else of_rows
@@ -182,12 +185,13 @@ class _Storages:
 
 def _key(tensor: torch.Tensor) -> int:
     # The address of what holds the memory; fake tensors have no memory to tell the address of.
-    return tensor.untyped_storage()._cdata
+    key: int = tensor.untyped_storage()._cdata
+    return key
 
 
 def _attention_operations(query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any) -> int:
     batch, heads, queries, width = query
-    return 2 * batch * heads * queries * key[-2] * (width + value[-1])
+    return int(2 * batch * heads * queries * key[-2] * (width + value[-1]))
 
 
 _OPERATIONS: dict[Any, Callable[..., int]] = {
