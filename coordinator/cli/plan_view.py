@@ -10,7 +10,10 @@ from coordinator.schedule.channel_models import ChannelModel, report
 from coordinator.schedule.plan import Plan, num_commands
 from coordinator.schedule.recompute import Recompute
 from coordinator.schedule.simulate import Timeline
+from coordinator.trace.chrome import to_chrome
+from coordinator.trace.planned import planned_trace
 
+_FORWARD_SECONDS = 0.001  # of a trace, where nobody says what a forward takes
 _SEPARATOR = " | "
 _MAX_COLUMNS = 1000
 """Length of the longest plan that is drawn as text, in forwards of a chunk."""
@@ -61,6 +64,15 @@ def plan_title(plan: Plan, recompute: Recompute | None) -> str:
     if recompute is not None and any(recompute.parts):
         again = f", recompute {_shares(recompute)}{_spared(recompute)}"
     return f"{plan.schedule}, {plan.placement.num_workers} workers{chunks}, {_microbatches(plan)} microbatches{again}"
+
+
+def plan_trace(plan: Plan, timeline: Timeline, *, comm: float) -> str:
+    """Return a plan as Chrome trace JSON, where a forward of a full stage takes a millisecond."""
+    planned = planned_trace(
+        timeline, plan.placement, job="plan", schedule=plan.schedule, unit_seconds=_FORWARD_SECONDS, comm=comm
+    )
+    remark = "lengths are in forwards: 1 ms stands for what one microbatch's forward takes on a full stage"
+    return "".join(to_chrome(None, planned, remark=remark))
 
 
 def plan_lines(

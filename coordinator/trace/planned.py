@@ -26,7 +26,8 @@ def planned_trace(
     job: str,
     schedule: str,
     unit_seconds: float,
-    comm: float,
+    comm: float | Sequence[float],
+    optimizer: Sequence[float] | None = None,
     num_replicas: int = 1,
 ) -> Trace:
     """Return one step, number 1, as predicted; it begins at 0, every replica alike.
@@ -37,20 +38,23 @@ def planned_trace(
         job: Name of the job.
         schedule: Name of the schedule.
         unit_seconds: Seconds that one unit of ``timeline`` stands for.
-        comm: One way between two workers, in units.
+        comm: One way between two workers, in units; or that of each boundary, ``s`` between the stages s and s + 1.
+        optimizer: What each worker's update takes at the start of the step, in units; ``None`` where it takes nothing.
         num_replicas: Pipelines of the job.
     """
     spans: defaultdict[int, list[Span]] = defaultdict(list)
     for worker, computed in enumerate(timeline.workers):
-        spans[worker] += _compute(computed, placement, timeline.makespan)
+        begin = 0.0 if optimizer is None else optimizer[worker]
+        spans[worker] += _compute(computed, placement, begin=begin, end=timeline.makespan)
         for made in computed:
             transfer = send_of(made.action, placement)
             if transfer is None:
                 continue
             other = counterpart(transfer)
             receiver = placement.worker_of(other.stage)
-            spans[worker].append(_span(Track.SEND, transfer, made.end, made.end + comm, peer=receiver))
-            spans[receiver].append(_span(Track.RECEIVE, other, made.end, made.end + comm, peer=worker))
+            end = made.end + (comm if isinstance(comm, float) else comm[min(transfer.stage, other.stage)])
+            spans[worker].append(_span(Track.SEND, transfer, made.end, end, peer=receiver))
+            spans[receiver].append(_span(Track.RECEIVE, other, made.end, end, peer=worker))
     pipeline = [
         WorkerTrace(
             worker=worker,
@@ -97,18 +101,20 @@ def repeated(planned: Trace, starts: Mapping[int, float], *, origin: float) -> T
     return replace(planned, origin=origin, workers=tuple(workers))
 
 
-def _compute(computed: Sequence[Computed], placement: Placement, makespan: float) -> Iterator[Span]:
+def _compute(computed: Sequence[Computed], placement: Placement, *, begin: float, end: float) -> Iterator[Span]:
     """Yield what a worker computes, what it waits for in between, and that it then waits for all others."""
-    now = 0.0
-    for start, end, action in computed:
+    if begin > 0:
+        yield Span(track=Track.COMPUTE, name="step", start=0.0, end=begin, step=1)
+    now = begin
+    for start, action_end, action in computed:
         if start > now:
             awaited = receive_of(action, placement)
             name = "other" if awaited is None else _KINDS[awaited.op]
             yield _span(Track.COMPUTE, action, now, start, name=name)
-        yield _span(Track.COMPUTE, action, start, end, name=action.op)
-        now = end
-    if makespan > now:
-        yield Span(track=Track.COMPUTE, name="reduce", start=now, end=makespan, step=1)
+        yield _span(Track.COMPUTE, action, start, action_end, name=str(action.op))
+        now = action_end
+    if end > now:
+        yield Span(track=Track.COMPUTE, name="reduce", start=now, end=end, step=1)
 
 
 def _span(

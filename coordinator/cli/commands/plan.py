@@ -11,7 +11,7 @@ import typer
 from coordinator.cli.console import print_json, print_line, stdout
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.options import Output, OutputFormat, Settings
-from coordinator.cli.plan_view import fold, is_drawn, plan_lines, plan_record, plan_title
+from coordinator.cli.plan_view import fold, is_drawn, plan_lines, plan_record, plan_title, plan_trace
 from coordinator.cli.preflight import check_job, print_notices
 from coordinator.jobfile import read_plan
 from coordinator.partition import StageSlice
@@ -47,6 +47,9 @@ Comm = Annotated[
 ]
 Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the plan, one line a worker.")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture of the plan, to scale.")]
+Perfetto = Annotated[
+    Path | None, typer.Option("--perfetto", metavar="FILE", help="Write the plan as a trace that Perfetto opens.")
+]
 Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Whether JSON holds the orders.")]
 
 _OPTION_BY_SIZE = {
@@ -106,6 +109,7 @@ def command(
     comm: Comm = 0.0,
     csv: Csv = None,
     svg: Svg = None,
+    perfetto: Perfetto = None,
     orders: Orders = True,
     output: Output = OutputFormat.TABLE,
 ) -> ExitCode:
@@ -140,7 +144,17 @@ def command(
             message = _OPTION_BY_SIZE[error.option] + str(error).removeprefix(error.option)
             raise CliError(ExitCode.INVALID, message) from None
         print_notices(plan)
-    _show(plan, costs, recompute, partition=partition, csv=csv, svg=svg, with_orders=orders, output=output)
+    _show(
+        plan,
+        costs,
+        recompute,
+        partition=partition,
+        csv=csv,
+        svg=svg,
+        perfetto=perfetto,
+        with_orders=orders,
+        output=output,
+    )
     return ExitCode.SUCCESS
 
 
@@ -207,6 +221,7 @@ def _show(
     partition: Sequence[StageSlice] | None,
     csv: Path | None,
     svg: Path | None,
+    perfetto: Path | None,
     with_orders: bool,
     output: OutputFormat,
 ) -> None:
@@ -215,6 +230,8 @@ def _show(
         _write("--csv", csv, to_csv(plan.workers))
     if svg is not None:
         _write("--svg", svg, to_svg(timeline, plan.placement, title=plan_title(plan, recompute)))
+    if perfetto is not None:
+        _write("--perfetto", perfetto, plan_trace(plan, timeline, comm=costs.comm))
     if output is OutputFormat.JSON:
         print_json(plan_record(plan, timeline, recompute, partition=partition, with_orders=with_orders))
         return
