@@ -12,7 +12,7 @@ BUILT: Mapping[str, tuple[object, ...]] = {
     "parallel.tp": (1,),
     "parallel.zero_stage": (0,),
     "parallel.partition": (PartitionMethod.EVEN,),
-    "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM),
+    "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM, ScheduleName.AUTO),
     "checkpoint.every_steps": (None,),
     "checkpoint.from": (None,),
     "checkpoint.snapshot_steps": (None,),

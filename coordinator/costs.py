@@ -30,10 +30,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from coordinator.partition import StageSlice
 from coordinator.schedule.placement import Placement
 from coordinator.schedule.stage_costs import StageCosts
+from coordinator.sections import MAX_COSTS_BYTES
 
 SCHEMA, KIND = "takt/v1", "costs"
-MAX_COSTS_BYTES = 2**24
-"""Size limit of a file of costs."""
 _SHORTEST_SECONDS = 1e-9
 """What an action takes at least, so that every one has a length."""
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -230,6 +229,43 @@ def from_document(document: object) -> CostModel:
             raise cause from None
         key = ".".join(map(str, first["loc"]))
         raise CostsError(f"{key}: {_message(first['type'], first['msg'], first['input'])}") from None
+
+
+def from_text(text: str) -> CostModel:
+    """Return the costs that ``text`` holds, that of a file of costs.
+
+    Raises:
+        CostsError: It holds none.
+    """
+    if len(text.encode()) > MAX_COSTS_BYTES:
+        raise CostsError(f"has {len(text.encode())} bytes, at most {MAX_COSTS_BYTES} are read")
+    try:
+        return from_document(json.loads(text))
+    except CostsError:
+        raise
+    except ValueError as error:
+        raise CostsError(f"is not JSON: {error}; needs what takt profile writes") from None
+    except RecursionError:
+        raise CostsError("is nested too deep; needs what takt profile writes") from None
+
+
+def is_path(text: str) -> bool:
+    """Whether ``text`` can only be the path of a file of costs, and not what such a file holds."""
+    return not text.lstrip().startswith("{")
+
+
+def problem_of_text(text: str | None) -> str | None:
+    """Return what is wrong with ``text`` as that of a file of costs; None where it is good, or there is none."""
+    if text is None:
+        return None
+    if is_path(text):
+        # Whoever reads a job file puts the text in place of its path.
+        return f"is {_told(text)}, a path; a spec holds the text of the file that takt profile wrote"
+    try:
+        from_text(text)
+    except CostsError as error:
+        return f"holds no costs: {error}"
+    return None
 
 
 def _message(kind: str, text: str, value: object) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from coordinator.costs import CostsError, from_text, is_path
 from coordinator.problem import Problem, SpecError
-from coordinator.sections import MAX_PLAN_BYTES
+from coordinator.sections import MAX_COSTS_BYTES, MAX_PLAN_BYTES
 from coordinator.spec import JobSpec, parse_spec
 from coordinator.yaml_text import YamlError, YamlText, read_yaml
 
@@ -14,8 +15,8 @@ MAX_JOB_FILE_BYTES = 2**20
 """Size limit of a job file; the plan that it may name is a file of its own."""
 PATH_KEYS = ("model.pretrained", "data.source", "data.tokenizer")
 """Keys that hold a folder or a Hub id."""
-PLAN_KEY = "schedule.file"
-"""Key that holds the path of a plan, and in a spec the plan's text."""
+PLAN_KEY, COSTS_KEY = "schedule.file", "parallel.costs"
+"""Keys that hold the path of a file, and in a spec its text: of a plan, and of what a profile measured."""
 ALTERNATIVES = (("train.epochs", "train.max_steps"), ("model.pretrained", "model.config"))
 """Pairs of keys of which a job has one; an override of one takes the place of the other in the file."""
 
@@ -38,12 +39,12 @@ def load_job(path: Path, overrides: Iterable[str] = ()) -> JobSpec:
     _make_paths_absolute(document, folder=path.parent)
     overridden = [_override(document, override) for override in overrides]
     _drop_alternatives(document, overridden)
-    unread = _inline_plan(document)
+    unread = {key: _inline(document, key) for key in (PLAN_KEY, COSTS_KEY)}
     try:
         return parse_spec(document)
     except SpecError as error:
         # A path that was left where a text belongs is a problem; why it was left there is the better one.
-        problems = [unread if unread is not None and each.key == PLAN_KEY else each for each in error.problems]
+        problems = [unread.get(each.key) or each for each in error.problems]
         raise SpecError(
             replace(each, where=_where(each.key, path=path, lines=text.lines, overridden=overridden))
             for each in problems
@@ -61,6 +62,20 @@ def read_plan(path: Path) -> str:
     except _UnreadableError as error:
         raise SpecError([Problem(PLAN_KEY, f"{path}: {error}")]) from None
     return text if text.endswith("\n") else f"{text}\n"
+
+
+def read_costs(path: Path) -> str:
+    """Return the text of a file of costs.
+
+    Raises:
+        SpecError: It cannot be read, is too large, or holds no costs.
+    """
+    try:
+        text = _read_text(path, what="costs", max_bytes=MAX_COSTS_BYTES)
+        from_text(text)
+    except (_UnreadableError, CostsError) as error:
+        raise SpecError([Problem(COSTS_KEY, f"{path}: {error}")]) from None
+    return text
 
 
 class _UnreadableError(Exception):
@@ -100,22 +115,23 @@ def _read_file(path: Path) -> YamlText:
         raise SpecError([Problem("", str(error), where=where)]) from None
 
 
-def _inline_plan(document: Mapping[str, object]) -> Problem | None:
-    """Put the text of a custom plan in place of its path; where it cannot be read leave the path and say why."""
-    section = document.get("schedule")
-    place = section.get("file") if isinstance(section, dict) else None
-    if not isinstance(section, dict) or not isinstance(place, str) or not _is_plan_path(place):
+def _inline(document: Mapping[str, object], key: str) -> Problem | None:
+    """Put the text of the file that ``key`` names in place of its path; where that cannot be done say why."""
+    section_name, _, name = key.partition(".")
+    section = document.get(section_name)
+    place = section.get(name) if isinstance(section, dict) else None
+    if not isinstance(section, dict) or not isinstance(place, str) or not _is_file(place, key):
         return None
     try:
-        section["file"] = read_plan(Path(place))
+        section[name] = read_plan(Path(place)) if key == PLAN_KEY else read_costs(Path(place))
     except SpecError as error:
         return error.problems[0]
     return None
 
 
-def _is_plan_path(place: str) -> bool:
-    """Whether ``place`` can be the path of a plan; text of several lines is a plan already, as in spec.json."""
-    return bool(place) and "\n" not in place and "\0" not in place
+def _is_file(place: str, key: str) -> bool:
+    """Whether ``place`` can be the path of a file; a text of several lines, or of costs, is its content already."""
+    return bool(place) and not set("\n\0").intersection(place) and (key == PLAN_KEY or is_path(place))
 
 
 def _override(document: dict[str, object], override: str) -> str:
@@ -160,15 +176,18 @@ def _drop_alternatives(document: dict[str, object], overridden: Collection[str])
 
 def _make_paths_absolute(document: dict[str, object], *, folder: Path, under: str = "") -> None:
     """Make the paths of ``document`` absolute, of all keys or of ``under`` and the keys below it."""
-    for key in (*PATH_KEYS, PLAN_KEY):
+    for key in (*PATH_KEYS, PLAN_KEY, COSTS_KEY):
         section_name, _, name = key.partition(".")
         section = document.get(section_name)
         if not f"{key}.".startswith(f"{under}." if under else "") or not isinstance(section, dict):
             continue
         place = section.get(name)
-        if key == PLAN_KEY and isinstance(place, str) and _is_plan_path(place):
-            section[name] = os.path.abspath(os.path.join(folder, os.path.expanduser(place)))
-        elif key != PLAN_KEY and isinstance(place, str):
+        if not isinstance(place, str):
+            continue
+        if key not in PATH_KEYS:
+            if _is_file(place, key):
+                section[name] = os.path.abspath(os.path.join(folder, os.path.expanduser(place)))
+        else:
             section[name] = _absolute(place, folder=folder, is_hub=key == "data.source" and place == "hub")
 
 

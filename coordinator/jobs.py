@@ -9,11 +9,13 @@ from pathlib import Path
 import structlog
 from takt.rpc.errors import TaktError, UnreachableError
 
+from coordinator.choices import ScheduleName
 from coordinator.files import JobFiles
 from coordinator.inspection import Facts, inspect
 from coordinator.job_id import check_job_id
+from coordinator.layout import train_plan
 from coordinator.ownership import Ownership
-from coordinator.planning import JobPlan, plan_job, train_plan
+from coordinator.planning import JobPlan, plan_job
 from coordinator.queue import Queue, Queued
 from coordinator.records import JobRecord, JobState, JobView, StateChange
 from coordinator.runner import RunServices
@@ -161,7 +163,8 @@ class Jobs:
                 return await inspect(spec, agents=agents, data=self._services.data, limit_seconds=limit_seconds)
         except UnreachableError as error:
             _log.warning("job is looked at when it gets its slots", name=spec.name, reason=str(error))
-        await asyncio.to_thread(train_plan, spec)  # a plan that breaks a rule is refused all the same
+        if spec.schedule.name is not ScheduleName.AUTO:
+            await asyncio.to_thread(train_plan, spec)  # a plan that breaks a rule is refused all the same
         return None
 
     def _is_orphan(self, record: JobRecord) -> bool:

@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 
-from coordinator import choices
+from coordinator.candidates import applied
+from coordinator.choice import Comparison, choose
+from coordinator.choices import ScheduleName
 from coordinator.facts import DataFacts, ModelFacts, Split
+from coordinator.layout import lay_out
 from coordinator.partition import StageSlice
-from coordinator.problem import Problem, SpecError
+from coordinator.pricing import Basis, basis_of, estimated_costs, given_costs, predict
+from coordinator.problem import SpecError
 from coordinator.rules import microbatches_of
-from coordinator.schedule.actions import PlanError
-from coordinator.schedule.custom import make_custom_plan
-from coordinator.schedule.limits import SizeError
-from coordinator.schedule.plan import Plan, make_forward_plan, make_plan
+from coordinator.schedule.plan import Plan, make_forward_plan
 from coordinator.schedule.recompute import Recompute
-from coordinator.schedule.simulate import Timeline, simulate
+from coordinator.schedule.simulate import Timeline
 from coordinator.spec import JobSpec
-from coordinator.stages import stages_of
 from coordinator.topology import Topology
 from coordinator.validation import check_facts
 
@@ -35,8 +35,13 @@ class JobPlan:
     """An evaluation step of one replica."""
     recompute: Recompute
     """What the stages compute again in a training step."""
+    choice: Comparison | None
+    """What the schedule was chosen of, where ``spec`` leaves it open; the best one was taken."""
     prediction: Timeline
-    """A training step in unit costs: forward 1, backward 2, what is computed again 1, transfers free."""
+    """A training step by the job's own costs where it has some; else in unit costs: forward 1, backward 2, what is
+    computed again 1, transfers free."""
+    basis: Basis
+    """What ``prediction`` is made of: seconds or units."""
 
     @property
     def total_steps(self) -> int:
@@ -70,64 +75,21 @@ def plan_job(spec: JobSpec, *, model: ModelFacts, data: DataFacts) -> JobPlan:
     problems = check_facts(spec, model, data)
     if problems:
         raise SpecError(problems)
-    train = train_plan(spec)
-    partition = stages_of(spec, model)
-    recompute = _recompute(spec, partition, train)
+    costs, choice, resolved = given_costs(spec, model), None, spec
+    if spec.schedule.name is ScheduleName.AUTO:
+        choice = choose(spec, model, costs or estimated_costs(spec, model))
+        resolved = applied(spec, choice.best.candidate)
+    layout = lay_out(resolved, model)
     return JobPlan(
         spec=spec,
         model=model,
         data=data,
         topology=Topology(pp=spec.parallel.pp, dp=spec.parallel.dp, tp=spec.parallel.tp),
-        partition=partition,
-        train=train,
-        evaluate=make_forward_plan(train.placement, num_microbatches=microbatches_of(spec)),
-        recompute=recompute,
-        prediction=simulate(train, recompute=recompute),
+        partition=layout.partition,
+        train=layout.train,
+        evaluate=make_forward_plan(layout.train.placement, num_microbatches=microbatches_of(spec)),
+        recompute=layout.recompute,
+        choice=choice,
+        prediction=predict(spec, layout, costs),
+        basis=basis_of(costs),
     )
-
-
-def _recompute(spec: JobSpec, partition: tuple[StageSlice, ...], train: Plan) -> Recompute:
-    layers, recompute = [piece.num_layers for piece in partition], spec.train.recompute
-    match recompute:
-        case choices.Recompute.NONE:
-            return Recompute(parts=(0,) * len(layers))
-        case choices.Recompute.FULL:
-            return Recompute(parts=(1,) * len(layers))
-        case choices.Recompute.EXCEPT_LAST:
-            return Recompute(parts=(1,) * len(layers), kept_microbatch=train.num_step_microbatches - 1)
-        case tuple():
-            return Recompute.of_layers(recompute, layers=layers)
-        case _:
-            return Recompute.of_layers([recompute] * len(layers), layers=layers)
-
-
-def train_plan(spec: JobSpec) -> Plan:
-    """Return the plan of a training step of one replica, for which neither model nor data need be known.
-
-    Raises:
-        SpecError: The plan breaks a rule; a figure shows where.
-    """
-    schedule, num_workers, num_slices = spec.schedule, spec.parallel.pp, spec.train.gradient_accumulation_steps
-    try:
-        if schedule.file is not None:
-            return make_custom_plan(
-                schedule.file,
-                num_workers=num_workers,
-                num_chunks=schedule.num_chunks,
-                num_microbatches=num_slices * microbatches_of(spec),
-            )
-        return make_plan(
-            schedule.name,
-            num_workers=num_workers,
-            num_chunks=schedule.num_chunks,
-            num_microbatches=microbatches_of(spec),
-            num_slices=num_slices,
-            group_size=schedule.group_size,
-            warmup=schedule.warmup,
-        )
-    except SizeError as error:
-        raise SpecError([Problem(f"schedule.{error.option}", str(error).removeprefix(f"{error.option} "))]) from error
-    except PlanError as error:
-        message, _, figure = str(error).partition("\n")
-        key = "schedule" if schedule.file is None else "schedule.file"
-        raise SpecError([Problem(key, message, figure=figure)]) from error

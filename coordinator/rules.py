@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from coordinator.choices import Objective, PartitionMethod, ScheduleName, Task
+from coordinator.costs import problem_of_text
 from coordinator.problem import Problem
 from coordinator.schedule.limits import Schedule, SizeError, check_size
 from coordinator.sections import JobSpec
@@ -174,9 +175,11 @@ def _schedule_size(option: str) -> Callable[[JobSpec], str | None]:
 
     def check(spec: JobSpec) -> str | None:
         schedule = spec.schedule
-        if schedule.name is ScheduleName.CUSTOM:
-            given = {"group_size": schedule.group_size, "warmup": schedule.warmup}.get(option)
-            return None if given is None else "is given, but custom takes its order from the file; leave it out"
+        if schedule.name in (ScheduleName.CUSTOM, ScheduleName.AUTO):
+            why = "takes its order from the file" if schedule.name is ScheduleName.CUSTOM else "chooses it"
+            chunks = schedule.num_chunks > 1 and schedule.name is ScheduleName.AUTO
+            given = {"group_size": schedule.group_size, "warmup": schedule.warmup, "num_chunks": chunks or None}
+            return None if given.get(option) is None else f"is given, but {schedule.name} {why}; leave it out"
         if schedule.name.value not in [each.value for each in Schedule]:
             return None  # told as not built
         try:
@@ -274,6 +277,7 @@ RULES: tuple[Rule, ...] = (
     Rule("data.tokenizer", ("data.tokenizer", "data.task", "model.pretrained"), _tokenizer),
     Rule("parallel.layers_per_stage", ("parallel.layers_per_stage", *_CHUNKS), _layers_list),
     Rule("parallel.layers_per_stage", ("parallel.layers_per_stage", "parallel.partition"), _one_partition),
+    Rule("parallel.costs", ("parallel.costs",), lambda spec: problem_of_text(spec.parallel.costs)),
     Rule("train.max_steps", ("train.epochs", "train.max_steps"), _duration),
     Rule("train.global_batch_size", _BATCH, _replicas_fit),
     Rule("schedule.num_microbatches", (*_COUNT, *_BATCH), _microbatches_agree),

@@ -16,6 +16,8 @@ Place = Annotated[str, Field(min_length=1, max_length=4096)]
 """A folder or a Hub id."""
 MAX_PLAN_BYTES = 2**24
 """Size limit of the text of a custom plan."""
+MAX_COSTS_BYTES = 2**24
+"""Size limit of the text of measured costs."""
 
 
 class Section(BaseModel):
@@ -79,6 +81,9 @@ class ParallelSection(Section):
     """How layers are shared out over stages."""
     layers_per_stage: tuple[Size, ...] | None = None
     """Layers of each stage, stage 0 first; null: by `partition`."""
+    costs: Annotated[str, Field(min_length=1, max_length=MAX_COSTS_BYTES)] | None = None
+    """File of what `takt profile` measured, by which steps are predicted and a schedule or a partition is chosen; in
+    spec.json the text of that file. null: by what the model's config lets expect."""
 
 
 class ScheduleSection(Section):

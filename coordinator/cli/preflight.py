@@ -5,8 +5,9 @@ from pathlib import Path
 
 from coordinator.cli.console import print_remark
 from coordinator.jobfile import load_job
+from coordinator.layout import train_plan
 from coordinator.local_facts import local_facts
-from coordinator.planning import JobPlan, plan_job, train_plan
+from coordinator.planning import JobPlan, plan_job
 from coordinator.schedule.plan import Plan
 
 

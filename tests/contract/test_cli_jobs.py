@@ -113,7 +113,7 @@ def test_submit_of_a_custom_plan_that_does_not_ascend_says_so_once_on_stderr(tak
             "schedule.num_microbatches: is 3, but dualpipev on 2",
         ),
         ("{name: custom, file: no.csv}", "no.csv: there is no such plan file"),
-        ("{name: auto}", 'schedule.name: is "auto", which this version has not built'),
+        ("{name: pipedream}", 'schedule.name: is "pipedream", which this version has not built'),
     ],
 )
 def test_submit_of_a_schedule_that_does_not_fit_exits_2_and_sends_nothing(

@@ -36,7 +36,15 @@ def test_spec_of_required_keys_alone_has_the_defaults_of_the_contract() -> None:
             "malformed_lines": "refuse",
             "record_rows": False,
         },
-        "parallel": {"pp": 2, "dp": 1, "tp": 1, "zero_stage": 0, "partition": "even", "layers_per_stage": None},
+        "parallel": {
+            "pp": 2,
+            "dp": 1,
+            "tp": 1,
+            "zero_stage": 0,
+            "partition": "even",
+            "layers_per_stage": None,
+            "costs": None,
+        },
         "schedule": {
             "name": "1f1b",
             "warmup": None,

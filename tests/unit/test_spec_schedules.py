@@ -135,6 +135,9 @@ CUSTOM = {"name": "custom", "file": "0F0,0B0\n"}
         ({"name": "1f1b", "group_size": 4}, "schedule.group_size"),
         ({**CUSTOM, "warmup": [0]}, "schedule.warmup"),
         ({**CUSTOM, "group_size": 4}, "schedule.group_size"),
+        ({"name": "auto", "warmup": [0]}, "schedule.warmup"),
+        ({"name": "auto", "group_size": 4}, "schedule.group_size"),
+        ({"name": "auto", "num_chunks": 2}, "schedule.num_chunks"),
     ],
 )
 def test_spec_with_an_option_that_its_schedule_does_not_read_is_refused(schedule: dict[str, object], key: str) -> None:
@@ -144,4 +147,4 @@ def test_spec_with_an_option_that_its_schedule_does_not_read_is_refused(schedule
 
 
 def test_spec_of_a_schedule_that_is_not_built_says_nothing_of_its_sizes() -> None:
-    assert refusal(4, name="auto", num_chunks=2, group_size=3)[0] == "schedule.name"
+    assert refusal(4, name="pipedream", num_chunks=2, group_size=3)[0] == "schedule.name"

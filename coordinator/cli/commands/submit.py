@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator.choices import ScheduleName
 from coordinator.cli.client import CallError, JobClient, connect
 from coordinator.cli.console import print_json, print_line, print_remark
 from coordinator.cli.exits import ExitCode
@@ -20,7 +21,7 @@ from coordinator.cli.outcome import EXIT_CODES, outcome_line, watch
 from coordinator.cli.preflight import print_notices
 from coordinator.job_id import check_job_id
 from coordinator.jobfile import load_job
-from coordinator.planning import train_plan
+from coordinator.layout import train_plan
 from coordinator.spec import to_json
 
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended; exit with its code.")]
@@ -44,7 +45,8 @@ def command(
     if job_id is not None:
         check_job_id(job_id)
     spec = load_job(job_file, settings or [])
-    print_notices(train_plan(spec))
+    if spec.schedule.name is not ScheduleName.AUTO:
+        print_notices(train_plan(spec))
     with connect(coordinator or DEFAULT_COORDINATOR) as client:
         job = client.submit(to_json(spec), job_id=job_id)
         if output is OutputFormat.JSON:
