@@ -128,6 +128,7 @@ def test_read_rows_max_train_rows_cuts_the_training_split_only(tmp_path: Path) -
             r"train\.tsv line 3 is not UTF-8: byte 1 of it cannot be decoded; mend the file, or train without",
         ),
         (b"sentence\tlabel\na\t1\n\xe2\x82", r"train\.tsv line 3 is not UTF-8: byte 0 of it"),
+        (b"sentence\tlabel\na\t1\nb\0\t1\n", r"train\.tsv line 3 is no text: byte 1 of it is NUL; mend the file, or"),
         (b"s\xff\tlabel\na\t1\n", r"train\.tsv line 1 is not UTF-8: byte 1 of it cannot be decoded; it should name"),
     ],
 )
