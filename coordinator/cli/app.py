@@ -25,6 +25,8 @@ COMMANDS = {
     "plan": "Compile, check and draw a plan; predict its length.",
     "schema": "Print the JSON Schema of the job file.",
     "export": "Write the trained model as a plain Hugging Face folder.",
+    "trace": "Write the measured timeline of a job, beside its plan.",
+    "profile": "Measure what the parts of a job's model cost.",
     "predict": "Predict the rows of a split with a trained model.",
 }
 """Every command with its one line of help; the code of NAME is imported only when NAME is run."""

@@ -1,5 +1,6 @@
-"""One job on this machine: its own services are started for it, it is watched, and all are stopped."""
+"""Jobs on this machine: services of their own are started for them, they are watched, and all are stopped."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -36,7 +37,19 @@ def run_here(plan: JobPlan, *, job_id: str | None, state_dir: Path, strict: bool
     Raises:
         CliError: interrupted before the job was submitted, or a service could not be started.
     """
-    num_workers = plan.topology.num_workers
+    (job,) = run_all_here([plan], job_id=job_id, state_dir=state_dir, strict=strict, console=console)
+    return job
+
+
+def run_all_here(
+    plans: Sequence[JobPlan], *, job_id: str | None = None, state_dir: Path, strict: bool = False, console: Console
+) -> Iterator[pb.Job]:
+    """Carry out jobs of as many workers one after the other with the same services; yield each as ``run_here`` does.
+
+    Raises:
+        CliError: as ``run_here``.
+    """
+    num_workers = plans[0].topology.num_workers
     with Interrupts() as interrupts:
         supervisor = local_supervisor(state_dir, interrupts)
         try:
@@ -46,15 +59,17 @@ def run_here(plan: JobPlan, *, job_id: str | None, state_dir: Path, strict: bool
             )
             attendant = Attendant(interrupts, tend=supervisor.tend)
             with connect(address, call_seconds=CALL_SECONDS) as client:
-                job = client.submit(
-                    to_json(plan.spec),
-                    job_id=job_id,
-                    model=plan.model.message(),
-                    data=plan.data.message(),
-                    pause=attendant.pause,
-                )
-                with open_progress(console) as progress:
-                    return attendant.follow(client, job.id, show=progress.show)
+                for plan in plans:
+                    job = client.submit(
+                        to_json(plan.spec),
+                        job_id=job_id,
+                        model=plan.model.message(),
+                        data=plan.data.message(),
+                        pause=attendant.pause,
+                    )
+                    with open_progress(console) as progress:
+                        ended = attendant.follow(client, job.id, show=progress.show)
+                    yield ended
         except InterruptedByUserError:
             raise CliError(ExitCode.JOB_CANCELLED, "interrupted before the job was submitted") from None
         finally:

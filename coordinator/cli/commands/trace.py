@@ -1,0 +1,76 @@
+"""takt trace"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.console import print_json, print_line, print_remark
+from coordinator.cli.exits import CliError, ExitCode
+from coordinator.cli.folder import job_folder
+from coordinator.cli.options import DEFAULT_STATE_DIR, JobId, Output, OutputFormat, StateDir
+from coordinator.files import JobFiles
+from coordinator.schedule.custom import make_custom_plan
+from coordinator.trace.beside import planned_beside
+from coordinator.trace.chrome import to_chrome
+from coordinator.trace.chrome_reader import TraceError, from_chrome
+from coordinator.trace.measured import NoTimesError
+from coordinator.trace.timeline import Trace
+
+Out = Annotated[
+    Path, typer.Option("--out", metavar="FILE", help="File to write: .json for Perfetto or chrome://tracing.")
+]
+
+
+def command(
+    *,
+    job_id: JobId,
+    out: Out,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    output: Output = OutputFormat.TABLE,
+) -> ExitCode:
+    """Write the measured timeline of a job's first 5 and last 50 steps, and beside it what its plan promised.
+
+    Each worker has two processes: what it did, and its plan with the times that were measured of its actions. It is
+    read from the state folder; no service has to run. While the job runs it is as of half a minute ago.
+    """
+    if out.suffix != ".json":
+        raise CliError(ExitCode.INVALID, f"--out {out} has to end in .json")
+    files = JobFiles(job_folder(state_dir, job_id))
+    measured = read_trace(files)
+    plan = make_custom_plan(
+        (files.folder / "plan.csv").read_text(), num_workers=None, num_chunks=None, num_microbatches=None
+    )
+    planned = None
+    try:
+        planned = planned_beside(measured, plan)
+    except NoTimesError as error:
+        print_remark(f"notice: the plan is left out: {error}")
+    try:
+        with out.open("w") as file:
+            file.writelines(to_chrome(measured, planned))
+    except OSError as error:
+        raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: {error.strerror}") from error
+    steps = sorted({span.step for worker in measured.workers for span in worker.spans})
+    if output is OutputFormat.JSON:
+        print_json({"id": job_id, "file": str(out.resolve()), "steps": steps, "planned": planned is not None})
+    else:
+        print_line(f"{out}: {len(steps)} steps of job {job_id}; open it at https://ui.perfetto.dev")
+    return ExitCode.SUCCESS
+
+
+def read_trace(files: JobFiles) -> Trace:
+    """Return the measured timeline of a job.
+
+    Raises:
+        CliError: there is none.
+    """
+    try:
+        return from_chrome(files.trace.read_text())
+    except FileNotFoundError:
+        raise CliError(
+            ExitCode.NOT_FOUND,
+            f"job {files.folder.name} has no timeline yet; one is written every half minute and at its end",
+        ) from None
+    except TraceError as error:
+        raise CliError(ExitCode.INVALID, f"{files.trace} {error}") from None

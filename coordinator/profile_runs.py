@@ -1,0 +1,93 @@
+"""The short runs of a job in which its costs are measured. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.choices import Microbatching, PartitionMethod, ScheduleName
+from coordinator.facts import ModelFacts
+from coordinator.partition import even_partition
+from coordinator.rules import microbatches_of
+from coordinator.schedule.actions import Action, Op
+from coordinator.schedule.one_f_one_b import order_1f1b
+from coordinator.spec import JobSpec, parse_spec
+
+NUM_STEPS = 10
+_MOST_MICROBATCHES = 8
+"""Of one step of a profile; more only take longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRun:
+    """One run: the job for some steps, all of its stages at once, one on each worker."""
+
+    spec: JobSpec
+    rows: int
+    """Of every microbatch."""
+    layers: tuple[int, ...]
+    """Of each stage."""
+
+
+def profile_runs(spec: JobSpec, model: ModelFacts) -> tuple[ProfileRun, ...]:
+    """Return the runs that tell what the parts of a job's model cost.
+
+    One has the job's own microbatches and equal stages, one other sizes of stages, so that embeddings, layers and head
+    can be told apart, and one smaller or larger microbatches. In each of them half of the backwards are whole and half
+    are split, so that all four ops are measured under the same conditions. Nothing is computed again.
+    """
+    parallel = spec.parallel
+    rows = max(1, round(spec.train.global_batch_size / (parallel.dp * _num_microbatches(spec))))
+    num_microbatches = min(max(2, microbatches_of(spec)), _MOST_MICROBATCHES)
+    even = tuple(piece.num_layers for piece in even_partition(num_layers=model.num_layers, num_stages=parallel.pp))
+    others = [(rows, uneven)] if (uneven := _uneven(even)) is not None else []
+    sizes = [(rows, even), *others, (rows // 2 or 2 * rows, even)]
+    return tuple(_run(spec, rows=each, layers=layers, num_microbatches=num_microbatches) for each, layers in sizes)
+
+
+def _num_microbatches(spec: JobSpec) -> int:
+    return microbatches_of(spec) * spec.train.gradient_accumulation_steps
+
+
+def _uneven(even: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return other sizes of the stages; None where every stage has one layer, or there is but one stage."""
+    if len(even) == 1 or even[0] == 1:
+        return None
+    return (even[0] - 1, *even[1:-1], even[-1] + 1)
+
+
+def _run(spec: JobSpec, *, rows: int, layers: tuple[int, ...], num_microbatches: int) -> ProfileRun:
+    document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True)
+    document["name"] = f"{spec.name[:55]}-profile"
+    document["data"] |= {"microbatching": Microbatching.IN_ORDER, "record_rows": False, "drop_last": True}
+    document["parallel"] |= {"partition": PartitionMethod.EVEN, "layers_per_stage": list(layers), "costs": None}
+    document["schedule"] |= {
+        "name": ScheduleName.CUSTOM,
+        "num_chunks": 1,
+        "num_microbatches": num_microbatches,
+        "microbatch_size": None,
+        "group_size": None,
+        "warmup": None,
+        "file": _mixed_plan(len(layers), num_microbatches),
+    }
+    document["train"] |= {
+        "epochs": None,
+        "max_steps": NUM_STEPS,
+        "global_batch_size": rows * num_microbatches * spec.parallel.dp,
+        "gradient_accumulation_steps": 1,
+        "recompute": "none",
+    }
+    document["eval"] |= {"every_steps": None, "at_end": False}
+    return ProfileRun(spec=parse_spec(document), rows=rows, layers=layers)
+
+
+def _mixed_plan(num_stages: int, num_microbatches: int) -> str:
+    """Return 1F1B as a custom plan, the backward of every second microbatch split."""
+    lines = []
+    for stage in range(num_stages):
+        order: list[Action] = []
+        for action in order_1f1b(stage, num_stages=num_stages, num_microbatches=num_microbatches):
+            if action.op is Op.BACKWARD and action.microbatch % 2:
+                order += [action._replace(op=Op.INPUT_GRADIENT), action._replace(op=Op.WEIGHT_GRADIENT)]
+            else:
+                order.append(action)
+        lines.append(",".join(map(str, order)))
+    return "\n".join(lines) + "\n"

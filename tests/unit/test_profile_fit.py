@@ -1,0 +1,116 @@
+"""Costs of parts found again in what whole stages took."""
+
+import pytest
+
+from coordinator.costs import CostModel
+from coordinator.parts import MicrobatchSize, ModelPart, ModelParts
+from coordinator.profile_fit import MeasuredRun, fitted_costs
+from coordinator.trace.measured import MeasuredCosts
+
+# Seconds of embeddings, a layer and the head for each row; halves of a backward are no halves.
+TRUE = {"F": (0.2, 1.0, 0.3), "B": (0.1, 2.5, 0.6), "I": (0.0, 1.4, 0.5), "W": (0.05, 0.9, 0.2)}
+UPDATES = (4.0, 0.5, 0.1)
+PARAMETERS = (400, 50, 10)
+PARTS = ModelParts(
+    embeddings=ModelPart(parameters=400, forward_operations=MicrobatchSize(row=1.0)),
+    layer=ModelPart(parameters=50, forward_operations=MicrobatchSize(row=10.0)),
+    head=ModelPart(parameters=10, forward_operations=MicrobatchSize(row=2.0)),
+    stage=ModelPart(),
+)
+
+
+def run(rows: int, *layers: int, transfer: float = 0.0, dp: int = 1) -> MeasuredRun:
+    """Return what a run with these stages measures where the model costs what is TRUE."""
+    last = len(layers) - 1
+
+    def stage_sum(values: tuple[float, float, float], stage: int) -> float:
+        embeddings, layer, head = values
+        return layers[stage] * layer + embeddings * (stage == 0) + head * (stage == last)
+
+    stages = range(len(layers))
+    return MeasuredRun(
+        rows=rows,
+        layers=layers,
+        costs=MeasuredCosts(
+            actions={(s, op): rows * stage_sum(each, s) for op, each in TRUE.items() for s in stages},
+            transfer=transfer,
+            action_seconds=0.01,
+            optimizer={w: stage_sum(UPDATES, w % len(layers)) for w in range(dp * len(layers))},
+            reduce={w: 3e-3 * 4 * stage_sum((400, 50, 10), w % len(layers)) + w for w in range(dp * len(layers))},
+            vote=0.02,
+            waits=0.005,
+            step=1.0,
+        ),
+        width=16.0,
+        message_bytes=1000.0 * rows,
+    )
+
+
+def fitted(*runs: MeasuredRun, dp: int = 1) -> CostModel:
+    return fitted_costs(runs, PARTS, dp=dp, device="cpu", optimizer="adamw", precision="fp32")
+
+
+def tables(costs: CostModel) -> dict[str, list[tuple[float, ...]]]:
+    parts = (costs.embeddings, costs.layers[0], costs.head)
+    names = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
+    return {op: [getattr(part, f"{name}_seconds") for part in parts] for op, name in names.items()}
+
+
+@pytest.mark.parametrize("sizes", [((3, 3), (2, 4)), ((2, 2, 2), (1, 2, 3)), ((2, 2, 2),)])
+def test_parts_of_stages_of_several_sizes_are_told_apart(sizes: tuple[tuple[int, ...], ...]) -> None:
+    costs = fitted(*(run(4, *layers) for layers in sizes))
+    for op, parts in tables(costs).items():
+        for part, seconds in enumerate(parts):
+            assert seconds == pytest.approx((4 * TRUE[op][part],), abs=2e-3 * 4 * max(TRUE[op])), (op, part)
+    updates = [part.optimizer_seconds for part in (costs.embeddings, costs.layers[0], costs.head)]
+    assert updates == pytest.approx(UPDATES, abs=2e-2)
+    assert costs.rows == (4,)
+
+
+def test_microbatches_of_two_sizes_make_two_entries_in_ascending_order() -> None:
+    costs = fitted(run(4, 3, 3), run(4, 2, 4), run(2, 3, 3))
+    assert costs.rows == (2, 4)
+    # At 2 rows one run has to do for three unknowns: its sums are kept, whoever has them.
+    for stage, part in ((0, costs.embeddings), (1, costs.head)):
+        whole = 3 * costs.layers[0].forward_seconds[0] + part.forward_seconds[0]
+        assert whole == pytest.approx(2 * (3 * TRUE["F"][1] + TRUE["F"][2 * stage]), rel=1e-3)
+
+
+def test_stages_that_cannot_be_told_apart_are_shared_out_by_operations_and_parameters() -> None:
+    costs = fitted(run(4, 1, 1))
+    first, last = 4 * (0.2 + 1.0), 4 * (1.0 + 0.3)
+    assert costs.embeddings.forward_seconds[0] + costs.layers[0].forward_seconds[0] == pytest.approx(first, rel=1e-3)
+    assert costs.layers[0].forward_seconds[0] + costs.head.forward_seconds[0] == pytest.approx(last, rel=1e-3)
+    assert costs.layers[0].forward_seconds[0] > 3 * costs.embeddings.forward_seconds[0]
+
+
+def test_no_part_costs_less_than_nothing() -> None:
+    """Noise can make a stage with the embeddings quicker than one without."""
+    noisy = run(4, 2, 2, 2)
+    noisy.costs.actions[0, "F"] = 7.0  # type: ignore[index]  # a layer alone takes 4
+    for parts in tables(fitted(noisy)).values():
+        assert all(seconds >= 0.0 for part in parts for seconds in part)
+
+
+def test_message_takes_a_latency_and_a_time_for_each_byte() -> None:
+    costs = fitted(run(4, 3, 3, transfer=0.1 + 4000 * 2e-5), run(2, 3, 3, transfer=0.1 + 2000 * 2e-5))
+    assert costs.transfer.latency_seconds == pytest.approx(0.1)
+    assert costs.transfer.seconds_per_byte == pytest.approx(2e-5)
+    assert costs.transfer.bytes_per_row == 1000.0
+    assert costs.transfer.seconds(6) == pytest.approx(0.1 + 6000 * 2e-5)
+
+
+@pytest.mark.parametrize(("own", "other"), [(0.05, 0.09), (0.4, 0.1)])
+def test_message_costs_are_never_below_nothing(own: float, other: float) -> None:
+    costs = fitted(run(4, 3, 3, transfer=own), run(2, 3, 3, transfer=other))
+    assert costs.transfer.latency_seconds >= 0
+    assert costs.transfer.seconds_per_byte >= 0
+    assert costs.transfer.seconds(4) == pytest.approx(own)
+
+
+def test_sums_over_replicas_cost_what_the_worker_that_waits_least_needs() -> None:
+    costs = fitted(run(4, 3, 3, dp=2), dp=2)
+    assert costs.reduce_seconds_per_byte == pytest.approx(3e-3)
+    assert costs.step_seconds == pytest.approx(0.005)
+    assert fitted(run(4, 3, 3)).reduce_seconds_per_byte == 0.0
+    assert fitted(run(4, 3, 3)).step_seconds == pytest.approx(0.025)

@@ -1,0 +1,79 @@
+"""The runs in which costs are measured: real jobs, whose plans are proved like any other."""
+
+from collections import Counter
+
+import pytest
+
+from coordinator.facts import ModelFacts
+from coordinator.layout import train_plan
+from coordinator.profile_runs import NUM_STEPS, ProfileRun, profile_runs
+from coordinator.schedule.actions import Op
+from coordinator.spec import JobSpec, parse_spec
+
+
+def job(**changes: object) -> JobSpec:
+    document: dict[str, dict[str, object]] = {
+        "model": {"config": {"model_type": "bert", "num_hidden_layers": 6}},
+        "data": {"task": "demo", "microbatching": "length_balanced"},
+        "parallel": {"pp": 2},
+        "schedule": {"name": "interleaved", "num_chunks": 2, "num_microbatches": 8},
+        "train": {"global_batch_size": 32, "recompute": "full"},
+        "eval": {"every_steps": 5},
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        document[section][name] = value
+    return parse_spec({"name": "job", **document})
+
+
+def runs_of(spec: JobSpec, *, num_layers: int = 6) -> tuple[ProfileRun, ...]:
+    model = ModelFacts(
+        model_type="bert",
+        num_layers=num_layers,
+        hidden_size=8,
+        max_positions=64,
+        vocabulary_size=0,
+        token_types=2,
+        labels=(),
+    )
+    return profile_runs(spec, model)
+
+
+def test_runs_have_the_jobs_microbatches_other_stages_and_other_microbatches() -> None:
+    runs = runs_of(job())
+    assert [(run.rows, run.layers) for run in runs] == [(4, (3, 3)), (4, (2, 4)), (2, (3, 3))]
+    for run in runs:
+        spec = run.spec
+        assert spec.train.global_batch_size == run.rows * 8
+        assert (spec.train.max_steps, spec.train.epochs) == (NUM_STEPS, None)
+        assert spec.parallel.layers_per_stage == run.layers
+        assert (spec.train.recompute, spec.eval.at_end, spec.eval.every_steps) == ("none", False, None)
+
+
+@pytest.mark.parametrize(("pp", "microbatches"), [(1, 1), (1, 8), (2, 2), (3, 8), (6, 4)])
+def test_every_run_does_all_four_ops_on_every_stage(pp: int, microbatches: int) -> None:
+    spec = job(parallel__pp=pp, schedule__num_microbatches=microbatches, train__global_batch_size=microbatches)
+    for run in runs_of(spec):
+        plan = train_plan(run.spec)
+        for order in plan.orders:
+            counts = Counter(action.op for action in order)
+            half = len(order) // 5  # F and B, then F, I and W
+            assert counts == {
+                Op.FORWARD: 2 * half,
+                Op.BACKWARD: half,
+                Op.INPUT_GRADIENT: half,
+                Op.WEIGHT_GRADIENT: half,
+            }
+
+
+def test_accumulation_and_replicas_leave_the_jobs_own_rows() -> None:
+    spec = job(parallel__dp=2, train__global_batch_size=48, train__gradient_accumulation_steps=3)
+    run, *_ = runs_of(spec)
+    assert run.rows == 1
+    assert run.spec.train.global_batch_size == 2 * 8
+    assert run.spec.train.gradient_accumulation_steps == 1
+
+
+def test_one_row_has_two_beside_it_and_single_layers_no_other_stages() -> None:
+    runs = runs_of(job(train__global_batch_size=8, parallel__pp=3), num_layers=3)
+    assert [(run.rows, run.layers) for run in runs] == [(1, (1, 1, 1)), (2, (1, 1, 1))]
