@@ -1,19 +1,22 @@
 """The short runs of a job in which its costs are measured. Pure."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from coordinator.choices import Microbatching, PartitionMethod, ScheduleName
 from coordinator.facts import ModelFacts
 from coordinator.partition import even_partition
 from coordinator.rules import microbatches_of
-from coordinator.schedule.actions import Action, Op
+from coordinator.schedule.actions import Op
 from coordinator.schedule.one_f_one_b import order_1f1b
 from coordinator.spec import JobSpec, parse_spec
 
 NUM_STEPS = 10
 _MOST_MICROBATCHES = 8
-"""Of one step of a profile; more only take longer."""
+"""Of one step of a profile, where the pipeline needs no more; more only take longer."""
+_SPLIT_FROM = 3
+"""Microbatches beyond the workers of a pipeline, so that each stage splits two backwards at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +34,13 @@ def profile_runs(spec: JobSpec, model: ModelFacts) -> tuple[ProfileRun, ...]:
     """Return the runs that tell what the parts of a job's model cost.
 
     One has the job's own microbatches and equal stages, one other sizes of stages, so that embeddings, layers and head
-    can be told apart, and one smaller or larger microbatches. In each of them half of the backwards are whole and half
-    are split, so that all four ops are measured under the same conditions. Nothing is computed again.
+    can be told apart, and one smaller or larger microbatches. In each of them some backwards are whole and some are
+    split, so that all four ops are measured under the same conditions. Nothing is computed again.
     """
     parallel = spec.parallel
     rows = max(1, round(spec.train.global_batch_size / (parallel.dp * _num_microbatches(spec))))
-    num_microbatches = min(max(2, microbatches_of(spec)), _MOST_MICROBATCHES)
+    # A forward follows the backward of as many microbatches as there are beyond a stage's warmup and one more.
+    num_microbatches = max(min(microbatches_of(spec), _MOST_MICROBATCHES), parallel.pp + _SPLIT_FROM)
     even = tuple(piece.num_layers for piece in even_partition(num_layers=model.num_layers, num_stages=parallel.pp))
     others = [(rows, uneven)] if (uneven := _uneven(even)) is not None else []
     sizes = [(rows, even), *others, (rows // 2 or 2 * rows, even)]
@@ -80,14 +84,19 @@ def _run(spec: JobSpec, *, rows: int, layers: tuple[int, ...], num_microbatches:
 
 
 def _mixed_plan(num_stages: int, num_microbatches: int) -> str:
-    """Return 1F1B as a custom plan, the backward of every second microbatch split."""
+    """Return 1F1B as a custom plan; of the backwards with a forward behind them, every second one is split around it.
+
+    Right behind its I a W would be no W of its own, for the two are done as one backward then.
+    """
     lines = []
     for stage in range(num_stages):
-        order: list[Action] = []
-        for action in order_1f1b(stage, num_stages=num_stages, num_microbatches=num_microbatches):
-            if action.op is Op.BACKWARD and action.microbatch % 2:
-                order += [action._replace(op=Op.INPUT_GRADIENT), action._replace(op=Op.WEIGHT_GRADIENT)]
-            else:
-                order.append(action)
+        order = list(order_1f1b(stage, num_stages=num_stages, num_microbatches=num_microbatches))
+        steady = [
+            at for at, (one, other) in enumerate(pairwise(order)) if (one.op, other.op) == (Op.BACKWARD, Op.FORWARD)
+        ]
+        for at in reversed(steady[::2]):
+            whole, forward = order[at : at + 2]
+            halves = whole._replace(op=Op.INPUT_GRADIENT), whole._replace(op=Op.WEIGHT_GRADIENT)
+            order[at : at + 2] = [halves[0], forward, halves[1]]
         lines.append(",".join(map(str, order)))
     return "\n".join(lines) + "\n"

@@ -16,7 +16,7 @@ def job(**changes: object) -> JobSpec:
         "model": {"config": {"model_type": "bert", "num_hidden_layers": 6}},
         "data": {"task": "demo", "microbatching": "length_balanced"},
         "parallel": {"pp": 2},
-        "schedule": {"name": "interleaved", "num_chunks": 2, "num_microbatches": 8},
+        "schedule": {"name": "gpipe", "num_microbatches": 8},
         "train": {"global_batch_size": 32, "recompute": "full"},
         "eval": {"every_steps": 5},
     }
@@ -40,7 +40,7 @@ def runs_of(spec: JobSpec, *, num_layers: int = 6) -> tuple[ProfileRun, ...]:
 
 
 def test_runs_have_the_jobs_microbatches_other_stages_and_other_microbatches() -> None:
-    runs = runs_of(job())
+    runs = runs_of(job(schedule__name="interleaved", schedule__num_chunks=2))
     assert [(run.rows, run.layers) for run in runs] == [(4, (3, 3)), (4, (2, 4)), (2, (3, 3))]
     for run in runs:
         spec = run.spec
@@ -57,13 +57,9 @@ def test_every_run_does_all_four_ops_on_every_stage(pp: int, microbatches: int) 
         plan = train_plan(run.spec)
         for order in plan.orders:
             counts = Counter(action.op for action in order)
-            half = len(order) // 5  # F and B, then F, I and W
-            assert counts == {
-                Op.FORWARD: 2 * half,
-                Op.BACKWARD: half,
-                Op.INPUT_GRADIENT: half,
-                Op.WEIGHT_GRADIENT: half,
-            }
+            assert counts[Op.INPUT_GRADIENT] == counts[Op.WEIGHT_GRADIENT] >= 2
+            assert counts[Op.BACKWARD] >= 2
+            assert counts[Op.FORWARD] == counts[Op.BACKWARD] + counts[Op.INPUT_GRADIENT]
 
 
 def test_accumulation_and_replicas_leave_the_jobs_own_rows() -> None:
