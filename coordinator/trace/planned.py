@@ -1,5 +1,6 @@
 """The trace that a plan promises."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -52,7 +53,7 @@ def planned_trace(
                 continue
             other = counterpart(transfer)
             receiver = placement.worker_of(other.stage)
-            end = made.end + (comm if isinstance(comm, float) else comm[min(transfer.stage, other.stage)])
+            end = made.end + (comm if isinstance(comm, int | float) else comm[min(transfer.stage, other.stage)])
             spans[worker].append(_span(Track.SEND, transfer, made.end, end, peer=receiver))
             spans[receiver].append(_span(Track.RECEIVE, other, made.end, end, peer=worker))
     pipeline = [
@@ -83,22 +84,30 @@ def planned_trace(
 def repeated(planned: Trace, starts: Mapping[int, float], *, origin: float) -> Trace:
     """Return the step of ``planned`` once for each step of ``starts``: by step, when it began on a trace's clock.
 
-    ``origin`` is that of the trace, so that both can be drawn together.
+    A step that was faster than its plan leaves the plan no room; the next one then begins as soon as the plan of the
+    one before it ends, since nobody computes two at once. ``origin`` is that of the trace, so that both can be drawn
+    together.
     """
+    length = max(span.end for worker in planned.workers for span in worker.spans)
+    begins: dict[int, float] = {}
+    free = -math.inf
+    for step in sorted(starts):
+        begins[step] = max(starts[step], free)
+        free = begins[step] + length
 
     def spans(worker: WorkerTrace) -> Iterator[Span]:
-        for step, start in starts.items():
+        for step, begin in begins.items():
             for span in worker.spans:
-                yield replace(span, step=step, start=start + span.start, end=start + span.end)
+                yield replace(span, step=step, start=begin + span.start, end=begin + span.end)
 
     def samples(worker: WorkerTrace) -> Iterator[Sample]:
-        for start in starts.values():
-            yield from (replace(sample, time=start + sample.time) for sample in worker.samples)
+        for begin in begins.values():
+            yield from (replace(sample, time=begin + sample.time) for sample in worker.samples)
 
-    workers = (
+    workers = tuple(
         replace(worker, spans=tuple(spans(worker)), samples=tuple(samples(worker))) for worker in planned.workers
     )
-    return replace(planned, origin=origin, workers=tuple(workers))
+    return replace(planned, origin=origin, workers=workers)
 
 
 def _compute(computed: Sequence[Computed], placement: Placement, *, begin: float, end: float) -> Iterator[Span]:

@@ -148,6 +148,13 @@ def test_repeated_plan_begins_anew_with_each_step_on_the_clock_of_the_measured_t
     assert twice.origin == 5.0
 
 
+def test_repeated_plan_waits_for_the_step_before_it_where_steps_were_faster_than_planned() -> None:
+    """A step is planned to take 6 s; the second one began after 2 s, the third one late enough."""
+    trace = trace_of(make_plan("gpipe", num_workers=2, num_microbatches=1))
+    thrice = repeated(trace, {1: 0.0, 2: 2.0, 3: 50.0}, origin=0.0)
+    assert [(s.step, s.start) for s in thrice.workers[0].spans if s.name == "F"] == [(1, 0), (2, 6), (3, 50)]
+
+
 def test_plan_command_writes_a_trace_in_which_a_forward_takes_a_millisecond(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     options = ["--stages", "2", "--microbatches", "2", "--comm", "0.5", "--perfetto", str(path)]
