@@ -12,7 +12,7 @@ _TRACKS["data"] = Track.DATA
 
 
 class TraceError(ValueError):
-    """A text that is no trace of ours."""
+    """A text that is no trace of ours; the message goes on behind the name of the file."""
 
 
 def from_chrome(text: str) -> Trace:
@@ -24,28 +24,28 @@ def from_chrome(text: str) -> Trace:
     try:
         document = json.loads(text, object_hook=_without_ends_of_arrows)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"this is no JSON: {error}") from None
+        raise TraceError(f"is no JSON: {error}") from None
     metadata = document.get("metadata") if isinstance(document, dict) else None
     version = metadata.get("takt_trace") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or version is None:
-        raise TraceError("this is no trace that Takt wrote: it has no metadata.takt_trace")
+        raise TraceError("is no trace that Takt wrote: it has no metadata.takt_trace")
     if version != VERSION:
-        raise TraceError(f"metadata.takt_trace is {version!r}, this version of Takt reads {VERSION}")
+        raise TraceError(f"is a trace of version {version!r}, this version of Takt reads {VERSION}")
     if metadata.get("measured") is None:
-        raise TraceError("this trace holds a plan only and nothing measured")
+        raise TraceError("holds a plan only and nothing measured")
     try:
         trace = _head(metadata["measured"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TraceError(f"metadata.measured is damaged: {_reason(error)}") from None
+        raise TraceError(f"is damaged in metadata.measured: {_reason(error)}") from None
     events = document.get("traceEvents")
     if not isinstance(events, list):
-        raise TraceError("traceEvents is missing, or no list")
+        raise TraceError("is damaged: traceEvents is missing, or no list")
     parts = {process_of(worker.worker, planned=False): _Part() for worker in trace.workers}
     for index, event in enumerate(events):
         try:
             _add(event, parts)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise TraceError(f"traceEvents[{index}] is damaged: {_reason(error)}") from None
+            raise TraceError(f"is damaged in traceEvents[{index}]: {_reason(error)}") from None
     workers = (
         replace(worker, spans=tuple(part.spans), samples=tuple(part.samples))
         for worker, part in zip(trace.workers, parts.values(), strict=True)
@@ -113,6 +113,8 @@ def _add(event: dict[str, Any] | None, parts: dict[int, _Part]) -> None:
             time, in_flight = _nanoseconds(event["ts"]) / 1e9, _integer(event["args"]["microbatches"])
             part.samples.append(Sample(time=time, in_flight=in_flight, memory_bytes=None))
         case "C" if event["name"] == MEMORY:  # stands right behind the one that it belongs to
+            if not part.samples:
+                raise ValueError("no sample stands before it")
             part.samples[-1] = replace(part.samples[-1], memory_bytes=_integer(event["args"]["bytes"]))
 
 

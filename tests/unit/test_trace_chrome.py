@@ -190,6 +190,11 @@ def test_chrome_rounds_times_to_the_nearest_nanosecond() -> None:
     assert read.workers[0].spans == (span(COMPUTE, "step", 0.333333333, 0.666666667, step=9),)
 
 
+MEMORY_FIRST = """{"metadata": {"takt_trace": 1, "measured": {"job": "a", "schedule": "b", "origin": 0,
+"clock_error_seconds": 0, "workers": [{"worker": 0, "dp_rank": 0, "stages": [0]}]}},
+"traceEvents": [{"ph": "C", "pid": 1, "ts": 0.5, "name": "memory", "args": {"bytes": 1}}]}"""
+
+
 def damaged(**changes: Any) -> str:
     document = json.loads("".join(to_chrome(two_workers(), None)))
     first = next(event for event in document["traceEvents"] if event["ph"] == "X")
@@ -202,19 +207,20 @@ def damaged(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "this is no JSON"),
-        ("[" * 100_000, "this is no JSON"),
+        ("", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ("[]", "no trace that Takt wrote"),
         ('{"traceEvents": []}', "no trace that Takt wrote"),
-        (damaged(takt_trace=2), "takt_trace is 2, this version of Takt reads 1"),
+        (damaged(takt_trace=2), "is a trace of version 2, this version of Takt reads 1"),
         ("".join(to_chrome(None, two_workers())), "holds a plan only"),
-        (damaged(measured={"job": "a"}), "metadata.measured is damaged: 'workers' is missing"),
-        (damaged(measured=[]), "metadata.measured is damaged"),
-        (damaged(ts="12"), r"traceEvents\[10\] is damaged: '12' is no number"),
-        (damaged(ts=float("inf")), r"traceEvents\[10\] is damaged"),
-        (damaged(cat="music"), r"traceEvents\[10\] is damaged: 'music' is missing or unknown"),
-        (damaged(args=[]), r"traceEvents\[10\] is damaged"),
-        (damaged(step=True), r"traceEvents\[10\] is damaged: True is no integer"),
+        (damaged(measured={"job": "a"}), "is damaged in metadata.measured: 'workers' is missing"),
+        (damaged(measured=[]), "is damaged in metadata.measured"),
+        (damaged(ts="12"), r"is damaged in traceEvents\[10\]: '12' is no number"),
+        (damaged(ts=float("inf")), r"is damaged in traceEvents\[10\]"),
+        (damaged(cat="music"), r"is damaged in traceEvents\[10\]: 'music' is missing or unknown"),
+        (MEMORY_FIRST, r"is damaged in traceEvents\[0\]: no sample stands before it"),
+        (damaged(args=[]), r"is damaged in traceEvents\[10\]"),
+        (damaged(step=True), r"is damaged in traceEvents\[10\]: True is no integer"),
     ],
 )
 def test_reading_a_text_that_is_no_trace_says_why(text: str, message: str) -> None:
