@@ -1,4 +1,4 @@
-"""What a model's parts cost, from what whole stages took in the runs of a profile. Pure.
+"""What a model's parts cost, from what whole stages took in runs of a job. Pure.
 
 Of a stage only the sum of its parts is measured. Runs with other sizes of stages tell the parts apart, as unknowns of
 linear equations; where they do not, as with one layer on each stage, operations and parameters share the sum out.
@@ -15,29 +15,44 @@ from coordinator.costs import CostModel, PartCosts, TransferCosts
 from coordinator.parts import ModelPart, ModelParts
 from coordinator.trace.measured import MeasuredCosts
 
+_OPS = ("F", "B", "I", "W")
 _HINT = 1e-3
 """Weight of what operations and parameters say beside what was measured."""
 _BYTES = 4
-"""Of a gradient that replicas add up; fp32."""
+"""Of an element of a gradient that replicas add up; fp32."""
+
+Table = npt.NDArray[np.float64]
+"""(sizes, 3): seconds of embeddings, one layer and the head, by size of microbatch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One run of a profile and what it tells; one stage on each worker of a replica."""
+    """One run and what it tells."""
 
     rows: int
+    """Of its microbatches."""
     layers: tuple[int, ...]
+    """Of each stage."""
+    held: tuple[tuple[int, ...], ...]
+    """Stages of each worker of a replica."""
     costs: MeasuredCosts
     width: float
     """Mean width of its microbatches."""
     message_bytes: float
     """Mean size of what travelled between stages; 0 where nothing did."""
 
+    def parts_of(self, *stages: int) -> list[float]:
+        """Return how many embeddings, layers and heads ``stages`` have."""
+        layers = sum(self.layers[stage] for stage in stages)
+        return [float(0 in stages), float(layers), float(len(self.layers) - 1 in stages)]
+
 
 def fitted_costs(
     runs: Sequence[MeasuredRun], parts: ModelParts, *, dp: int, device: str, optimizer: str, precision: str
 ) -> CostModel:
     """Return what embeddings, a layer and the head cost.
+
+    Where runs had no split backward, or no whole one, that is worked out from the other; see `_halves`.
 
     Args:
         runs: those of the job's own microbatches first.
@@ -48,16 +63,18 @@ def fitted_costs(
         precision: as train.precision names it.
     """
     sizes = sorted({run.rows for run in runs})
-    tables = {op: np.array([_parts_of(runs, rows, op, parts) for rows in sizes]) for op in ("F", "B", "I", "W")}
+    measured = {op: _table(runs, sizes, op, parts) for op in _OPS}
+    tables = _completed(measured, sizes, parts, width=round(mean(run.width for run in runs)))
     updates = _updates(runs, parts)
 
     def costs_of(index: int, part: ModelPart) -> PartCosts:
+        forward, backward, input_gradient, weight_gradient = (tuple(map(float, tables[op][:, index])) for op in _OPS)
         return PartCosts(
-            forward_seconds=tuple(map(float, tables["F"][:, index])),
-            backward_seconds=tuple(map(float, tables["B"][:, index])),
-            input_gradient_seconds=tuple(map(float, tables["I"][:, index])),
-            weight_gradient_seconds=tuple(map(float, tables["W"][:, index])),
-            optimizer_seconds=float(updates[index]),
+            forward_seconds=forward,
+            backward_seconds=backward,
+            input_gradient_seconds=input_gradient,
+            weight_gradient_seconds=weight_gradient,
+            optimizer_seconds=updates[index],
             parameter_bytes=part.parameters * _BYTES,
         )
 
@@ -78,72 +95,97 @@ def fitted_costs(
     )
 
 
-def _parts_of(runs: Sequence[MeasuredRun], rows: int, op: str, parts: ModelParts) -> list[float]:
-    """Return seconds of embeddings, one layer and the head in microbatches of ``rows``."""
-    equations, seconds = [], []
-    for run in runs:
-        if run.rows != rows:
-            continue
-        for stage, layers in enumerate(run.layers):
-            if (stage, op) in run.costs.actions:
-                equations.append([float(stage == 0), float(layers), float(stage == len(run.layers) - 1)])
-                seconds.append(run.costs.actions[stage, op])
-    width = round(mean(run.width for run in runs if run.rows == rows))
-    operations = [part.forward_operations.at(rows=rows, width=width) for part in _three(parts)]
-    return _solved(np.array(equations), np.array(seconds), operations)
+def _table(runs: Sequence[MeasuredRun], sizes: Sequence[int], op: str, parts: ModelParts) -> Table | None:
+    """Return what each part takes; None where no run did the op."""
+    table = []
+    for rows in sizes:
+        own = [run for run in runs if run.rows == rows]
+        measured = [
+            (run.parts_of(stage), seconds)
+            for run in own
+            for (stage, done), seconds in sorted(run.costs.actions.items())
+            if done == op
+        ]
+        if not measured:
+            return None
+        width = round(mean(run.width for run in own))
+        table.append(_solved(measured, [part.forward_operations.at(rows=rows, width=width) for part in _three(parts)]))
+    return np.array(table)
+
+
+def _completed(
+    measured: dict[str, Table | None], sizes: Sequence[int], parts: ModelParts, *, width: int
+) -> dict[str, Table]:
+    forward = measured["F"]
+    assert forward is not None, "every run has forwards"
+    whole, first, second = (measured[op] for op in ("B", "I", "W"))
+    if first is None or second is None:
+        assert whole is not None, "every run has backwards"
+        share = _halves(parts, width)
+        first, second = whole * (1 - share), whole * share
+    return {"F": forward, "B": first + second if whole is None else whole, "I": first, "W": second}
+
+
+def _halves(parts: ModelParts, width: int) -> npt.NDArray[np.float64]:
+    """Return the share of W in a backward of embeddings, a layer and the head, by their operations.
+
+    The backward of a linear layer has one matrix product for its input and one for its weights. That of attention has
+    two for each of its forward, all of them part of I, and so is all that embeddings do.
+    """
+    shares = [0.0]
+    for part in (parts.layer, parts.head):
+        operations = part.forward_operations
+        attention = operations.row_quadratic * width**2
+        linear = operations.at(rows=1, width=width) - attention
+        shares.append(linear / (2 * linear + 2 * attention) if linear + attention else 0.0)
+    return np.array(shares)
+
+
+def _updates(runs: Sequence[MeasuredRun], parts: ModelParts) -> list[float]:
+    measured = [
+        (run.parts_of(*run.held[worker % len(run.held)]), seconds)
+        for run in runs
+        for worker, seconds in run.costs.optimizer.items()
+    ]
+    return _solved(measured, [float(part.parameters) for part in _three(parts)])
 
 
 def _reduced(run: MeasuredRun, parts: ModelParts) -> float:
     """Return what the worker that waits least spends on each byte of its gradients' sums over replicas."""
-    last = len(run.layers) - 1
-    counts = [
-        parts.layer.parameters * layers
-        + parts.embeddings.parameters * (stage == 0)
-        + parts.head.parameters * (stage == last)
-        for stage, layers in enumerate(run.layers)
-    ]
-    return min(
-        seconds / (_BYTES * max(1, counts[worker % len(counts)])) for worker, seconds in run.costs.reduce.items()
-    )
+    parameters = [part.parameters for part in _three(parts)]
+    held = [float(np.dot(run.parts_of(*stages), parameters)) for stages in run.held]
+    return min(seconds / (_BYTES * max(1.0, held[worker % len(held)])) for worker, seconds in run.costs.reduce.items())
 
 
-def _updates(runs: Sequence[MeasuredRun], parts: ModelParts) -> list[float]:
-    equations, seconds = [], []
-    for run in runs:
-        for worker, taken in run.costs.optimizer.items():
-            stage = worker % len(run.layers)
-            equations.append([float(stage == 0), float(run.layers[stage]), float(stage == len(run.layers) - 1)])
-            seconds.append(taken)
-    parameters = [float(part.parameters) for part in _three(parts)]
-    return _solved(np.array(equations), np.array(seconds), parameters)
+def _solved(measured: Sequence[tuple[Sequence[float], float]], hint: Sequence[float]) -> list[float]:
+    """Return the seconds of each of three parts that come closest to those of their sums, nothing below 0.
 
-
-def _solved(equations: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64], hint: Sequence[float]) -> list[float]:
-    """Return what solves ``equations`` best, nothing below 0; what they leave open is in proportion to ``hint``."""
+    What the sums leave open is in proportion to ``hint``.
+    """
     from scipy.optimize import nnls  # noqa: PLC0415  # takes a second
 
-    whole = sum(hint) or 1.0
-    scale = float(seconds.mean()) if len(seconds) else 0.0
-    # Each part is to have its share of all three, ever so slightly: (1 - share) x own - share x others = 0.
-    shares = [each / whole for each in hint]
-    hints = np.array([[float(part == other) - share for other in range(3)] for part, share in enumerate(shares)])
+    seconds = np.array([each for _, each in measured])
+    scale = float(seconds.mean())
     if scale == 0.0:
         return [0.0, 0.0, 0.0]
-    left = np.vstack([equations, _HINT * hints])
-    right = np.concatenate([seconds / scale, np.zeros(3)])
-    solution, _ = nnls(left, right)
+    # Ever so slightly each part is to have its share of one of each: own - share x (the three) = 0.
+    shares = np.array(hint) / (sum(hint) or 1.0)
+    hints = _HINT * (np.eye(3) - np.outer(shares, np.ones(3)))
+    left = np.vstack([np.array([counts for counts, _ in measured]), hints])
+    solution, _ = nnls(left, np.concatenate([seconds / scale, np.zeros(3)]))
     return [float(each) * scale for each in solution]
 
 
 def _transfer(runs: Sequence[MeasuredRun]) -> TransferCosts:
     """Return the straight line through what messages of two sizes took, with neither part below 0."""
     own, other = runs[0], runs[-1]
-    per_row = own.message_bytes / own.rows
     taken, bytes_apart = own.costs.transfer, own.message_bytes - other.message_bytes
     slope = (taken - other.costs.transfer) / bytes_apart if bytes_apart else 0.0
     slope = min(max(slope, 0.0), taken / own.message_bytes if own.message_bytes else 0.0)
     return TransferCosts(
-        latency_seconds=max(0.0, taken - slope * own.message_bytes), seconds_per_byte=slope, bytes_per_row=per_row
+        latency_seconds=max(0.0, taken - slope * own.message_bytes),
+        seconds_per_byte=slope,
+        bytes_per_row=own.message_bytes / own.rows,
     )
 
 

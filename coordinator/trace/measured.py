@@ -51,12 +51,8 @@ def measured_costs(trace: Trace) -> MeasuredCosts:
     Raises:
         NoTimesError: No step is whole.
     """
+    counted = counted_steps(trace)
     steps = [_steps_of(worker) for worker in trace.workers]
-    counted = sorted(set.intersection(*(set(each) for each in steps)) if steps else ())
-    if len(counted) > WARMING_STEPS:
-        counted = counted[WARMING_STEPS:]
-    if not counted:
-        raise NoTimesError("no training step was traced on every worker, so nothing is known of what actions cost")
     own = [[each[step] for step in counted] for each in steps]
     workers = [worker.worker for worker in trace.workers]
     return MeasuredCosts(
@@ -77,6 +73,19 @@ def measured_costs(trace: Trace) -> MeasuredCosts:
             for at_once in zip(*own, strict=True)
         ),
     )
+
+
+def counted_steps(trace: Trace) -> list[int]:
+    """Return the steps that every worker's part has, first ones left out where there are more.
+
+    Raises:
+        NoTimesError: There is none.
+    """
+    steps = [frozenset(_steps_of(worker)) for worker in trace.workers]
+    counted = sorted(frozenset.intersection(*steps)) if steps else []
+    if not counted:
+        raise NoTimesError("no training step was traced on every worker, so nothing is known of what actions cost")
+    return counted[WARMING_STEPS:] or counted
 
 
 def _steps_of(worker: WorkerTrace) -> dict[int, list[Span]]:

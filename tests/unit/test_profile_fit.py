@@ -1,5 +1,7 @@
 """Costs of parts found again in what whole stages took."""
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.costs import CostModel
@@ -31,6 +33,7 @@ def run(rows: int, *layers: int, transfer: float = 0.0, dp: int = 1) -> Measured
     return MeasuredRun(
         rows=rows,
         layers=layers,
+        held=tuple((stage,) for stage in stages),
         costs=MeasuredCosts(
             actions={(s, op): rows * stage_sum(each, s) for op, each in TRUE.items() for s in stages},
             transfer=transfer,
@@ -114,3 +117,36 @@ def test_sums_over_replicas_cost_what_the_worker_that_waits_least_needs() -> Non
     assert costs.step_seconds == pytest.approx(0.005)
     assert fitted(run(4, 3, 3)).reduce_seconds_per_byte == 0.0
     assert fitted(run(4, 3, 3)).step_seconds == pytest.approx(0.025)
+
+
+def only(run: MeasuredRun, *ops: str) -> MeasuredRun:
+    actions = {key: seconds for key, seconds in run.costs.actions.items() if key[1] in ops}
+    return replace(run, costs=replace(run.costs, actions=actions))
+
+
+def test_halves_of_a_backward_that_was_never_split_follow_its_matrix_products() -> None:
+    """Of a linear layer one product is the input's and one the weights'; attention has no weights."""
+    half = {"linear": MicrobatchSize(row_linear=10.0), "attention": MicrobatchSize(row_linear=10.0, row_quadratic=1.0)}
+    for kind, share in (("linear", 0.5), ("attention", 160 / (2 * 160 + 2 * 256))):
+        parts = replace(PARTS, layer=replace(PARTS.layer, forward_operations=half[kind]))
+        costs = fitted_costs(
+            [only(run(4, 2, 2, 2), "F", "B")], parts, dp=1, device="cpu", optimizer="adamw", precision="fp32"
+        )
+        layer = costs.layers[0]
+        assert layer.weight_gradient_seconds[0] == pytest.approx(share * layer.backward_seconds[0])
+        assert layer.input_gradient_seconds[0] == pytest.approx((1 - share) * layer.backward_seconds[0])
+        assert costs.embeddings.weight_gradient_seconds == (0.0,)
+
+
+def test_whole_backward_that_was_never_done_is_its_halves() -> None:
+    layer = fitted(only(run(4, 2, 2, 2), "F", "I", "W")).layers[0]
+    assert layer.backward_seconds[0] == pytest.approx(4 * (1.4 + 0.9), rel=1e-2)
+
+
+def test_worker_with_two_stages_updates_both() -> None:
+    """As in a V: worker 0 has the embeddings and the head."""
+    whole = run(4, 2, 2, 2, 2)
+    first = UPDATES[0] + 4 * UPDATES[1] + UPDATES[2]
+    costs = replace(whole.costs, optimizer={0: first, 1: 4 * UPDATES[1]})
+    layer = fitted(replace(whole, held=((0, 3), (1, 2)), costs=costs)).layers[0]
+    assert layer.optimizer_seconds == pytest.approx(UPDATES[1], rel=1e-2)

@@ -139,6 +139,7 @@ def _measured(run: ProfileRun, trace: Trace) -> MeasuredRun:
     return MeasuredRun(
         rows=run.rows,
         layers=run.layers,
+        held=tuple((stage,) for stage in range(len(run.layers))),
         costs=costs,
         width=run.spec.data.max_length,
         message_bytes=mean(sent) if sent else 0.0,
