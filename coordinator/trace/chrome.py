@@ -15,6 +15,7 @@ IN_FLIGHT, MEMORY = "in flight", "memory"  # counters
 BUSY = frozenset({"F", "B", "I", "W", "step"})
 """Names on COMPUTE under which a worker computes; under all others it waits."""
 _LETTERS = {"activation": "F", "gradient": "B"}  # as in a plan's SEND_F and RECV_B
+_ONWARD = {"activation": 1, "gradient": -1}  # from the stage whose result travels to the one that takes it
 _MOST_LANES = 10_000  # of a track, whose threads have numbers side by side
 _TRACKS = tuple(Track)
 _MEASURED, _PLANNED = 0, 1
@@ -71,9 +72,12 @@ def title(span: Span) -> str:
             return f"wait {span.name}"
         case Track.DATA:
             return f"{span.name} {microbatch}".rstrip()
+        case Track.SEND:
+            return f"{stage}SEND_{_LETTERS.get(span.name, f'{span.name}_')}{microbatch}"
         case _:
-            op = "SEND" if span.track is Track.SEND else "RECV"
-            return f"{stage}{op}_{_LETTERS.get(span.name, f'{span.name}_')}{microbatch}"
+            if span.stage is not None:
+                stage = span.stage + _ONWARD.get(span.name, 0)
+            return f"{stage}RECV_{_LETTERS.get(span.name, f'{span.name}_')}{microbatch}"
 
 
 class _Writer:

@@ -55,7 +55,7 @@ def planned_trace(
             receiver = placement.worker_of(other.stage)
             end = made.end + (comm if isinstance(comm, int | float) else comm[min(transfer.stage, other.stage)])
             spans[worker].append(_span(Track.SEND, transfer, made.end, end, peer=receiver))
-            spans[receiver].append(_span(Track.RECEIVE, other, made.end, end, peer=worker))
+            spans[receiver].append(_span(Track.RECEIVE, transfer, made.end, end, peer=worker))
     pipeline = [
         WorkerTrace(
             worker=worker,

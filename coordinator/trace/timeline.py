@@ -28,8 +28,8 @@ class Span:
     step: int
     """Training step, from 1; of an evaluation the step after which it ran."""
     stage: int | None = None
-    """Global stage. Of a transfer that of its own worker, as in a plan's ``2SEND_F0`` and ``3RECV_F0``; of a shared
-    parameter's sum the leg of its way."""
+    """Global stage. Of a transfer, at both ends, the stage whose result travels: its output as an activation, its
+    input's gradient as a gradient; of a shared parameter's sum the leg of its way."""
     microbatch: int | None = None
     """Of a shared parameter's sum the parameter's number."""
     peer: int | None = None

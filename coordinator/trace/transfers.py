@@ -7,7 +7,7 @@ from typing import NamedTuple
 from coordinator.trace.timeline import Span, Trace, Track
 
 _Key = tuple[int, int, str, int | None, int | None]
-"""Replica, step, what travels, the boundary that it passes, microbatch."""
+"""Replica, step, what travels, the stage whose result it is, microbatch."""
 
 
 class Transfer(NamedTuple):
@@ -38,10 +38,4 @@ def transfers_of(trace: Trace) -> Iterator[Transfer]:
 
 
 def _key(dp_rank: int, span: Span) -> _Key:
-    return dp_rank, span.step, span.name, _boundary(span), span.microbatch
-
-
-def _boundary(span: Span) -> int | None:
-    """Return the boundary that a transfer passes: ``s`` lies between the stages ``s`` and ``s + 1``."""
-    comes_from_below = (span.name, span.track) in {("activation", Track.RECEIVE), ("gradient", Track.SEND)}
-    return span.stage - 1 if comes_from_below and span.stage is not None else span.stage
+    return dp_rank, span.step, span.name, span.stage, span.microbatch

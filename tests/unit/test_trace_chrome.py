@@ -28,13 +28,13 @@ def two_workers() -> Trace:
         span(COMPUTE, "F", 0.001, 0.003, stage=0, microbatch=0),
         span(SEND, "activation", 0.003, 0.004, stage=0, microbatch=0, peer=1, num_bytes=4096),
         span(COMPUTE, "gradient", 0.003, 0.007000123, stage=0, microbatch=0),
-        span(RECEIVE, "gradient", 0.003, 0.007000123, stage=0, microbatch=0, peer=1, num_bytes=4096),
+        span(RECEIVE, "gradient", 0.003, 0.007000123, stage=1, microbatch=0, peer=1, num_bytes=4096),
         span(COMPUTE, "B", 0.007000123, 0.009, stage=0, microbatch=0),
         span(COMPUTE, "step", 0.009, 0.010),
     )
     second = (
         span(COMPUTE, "activation", 0.0, 0.004, stage=1, microbatch=0),
-        span(RECEIVE, "activation", 0.0, 0.004, stage=1, microbatch=0, peer=0, num_bytes=4096),
+        span(RECEIVE, "activation", 0.0, 0.004, stage=0, microbatch=0, peer=0, num_bytes=4096),
         span(COMPUTE, "F", 0.004, 0.005, stage=1, microbatch=0),
         span(COMPUTE, "I", 0.005, 0.0065, stage=1, microbatch=0),
         span(SEND, "gradient", 0.0065, 0.007, stage=1, microbatch=0, peer=0, num_bytes=4096),
@@ -92,7 +92,7 @@ def test_chrome_tells_times_to_the_nanosecond_and_what_is_known_of_a_span() -> N
     received = next(one for one in document.slices if one.name == "0RECV_B0")
     assert (received.start, received.end) == (3_000_000, 7_000_123)
     assert document.slices[0].start == -1_000_000
-    assert received.args == {"kind": "gradient", "step": 1, "stage": 0, "microbatch": 0, "peer": 1, "bytes": 4096}
+    assert received.args == {"kind": "gradient", "step": 1, "stage": 1, "microbatch": 0, "peer": 1, "bytes": 4096}
     assert (document.raw["displayTimeUnit"], document.raw["metadata"]["takt_trace"]) == ("ms", 1)
 
 
@@ -105,14 +105,14 @@ def test_chrome_joins_transfers_that_take_no_time_and_those_that_begin_together(
     """Both receives of worker 1 begin with one another and, where they take no time, end there too."""
     for took in (0.0, 1e-9, 0.5):
         sends = tuple(span(SEND, "gradient", 1, 1 + took, stage=2, microbatch=m, peer=1) for m in (0, 1))
-        receives = tuple(span(RECEIVE, "gradient", 1, 1 + took, stage=1, microbatch=m, peer=0) for m in (0, 1))
+        receives = tuple(span(RECEIVE, "gradient", 1, 1 + took, stage=2, microbatch=m, peer=0) for m in (0, 1))
         arrows = document_of(with_spans(two_workers(), receives, sends)).arrows()
         assert [(tail.name, head.name) for tail, head in arrows] == [("2SEND_B0", "1RECV_B0"), ("2SEND_B1", "1RECV_B1")]
 
 
 def test_chrome_tells_transfers_of_a_step_from_those_of_an_evaluation_behind_it_by_their_order() -> None:
     sends = tuple(span(SEND, "activation", t, t + 1, stage=0, microbatch=0, peer=1) for t in (0, 10, 20))
-    receives = tuple(span(RECEIVE, "activation", t, t + 2, stage=1, microbatch=0, peer=0) for t in (0, 10, 20))
+    receives = tuple(span(RECEIVE, "activation", t, t + 2, stage=0, microbatch=0, peer=0) for t in (0, 10, 20))
     arrows = document_of(with_spans(two_workers(), sends, receives)).arrows()
     assert [(tail.start, head.start) for tail, head in arrows] == [(t * 10**9,) * 2 for t in (0, 10, 20)]
     assert not document_of(with_spans(two_workers(), sends, receives[1:])).arrows()  # which is missing, nobody knows
@@ -120,13 +120,13 @@ def test_chrome_tells_transfers_of_a_step_from_those_of_an_evaluation_behind_it_
 
 def test_chrome_joins_no_transfers_of_different_replicas_steps_or_kinds() -> None:
     send = span(SEND, "activation", 0, 1, stage=0, microbatch=0)
-    receive = span(RECEIVE, "activation", 0, 2, stage=1, microbatch=0)
+    receive = span(RECEIVE, "activation", 0, 2, stage=0, microbatch=0)
     trace = with_spans(two_workers(), (send,), (receive,))
     assert len(document_of(trace).arrows()) == 1
     for other in (
         replace(receive, step=2),
         replace(receive, microbatch=1),
-        replace(receive, stage=2),
+        replace(receive, stage=1),
         replace(receive, name="gradient"),
     ):
         assert not document_of(with_spans(trace, (send,), (other,))).arrows()

@@ -56,9 +56,9 @@ def test_planned_trace_of_two_workers_is_a_run_by_hand() -> None:
         ("reduce", 15, 20, None, None),
     ]
     assert rows(trace, 0, Track.SEND) == [("activation", 2, 3, 0, 0), ("activation", 4, 5, 0, 1)]
-    assert rows(trace, 1, Track.RECEIVE) == [("activation", 2, 3, 1, 0), ("activation", 4, 5, 1, 1)]
+    assert rows(trace, 1, Track.RECEIVE) == [("activation", 2, 3, 0, 0), ("activation", 4, 5, 0, 1)]
     assert rows(trace, 1, Track.SEND) == [("gradient", 9, 10, 1, 0), ("gradient", 15, 16, 1, 1)]
-    assert rows(trace, 0, Track.RECEIVE) == [("gradient", 9, 10, 0, 0), ("gradient", 15, 16, 0, 1)]
+    assert rows(trace, 0, Track.RECEIVE) == [("gradient", 9, 10, 1, 0), ("gradient", 15, 16, 1, 1)]
     assert [(s.time, s.in_flight) for s in trace.workers[0].samples] == [(0, 1), (2, 2), (14, 1), (20, 0)]
     assert [(s.time, s.in_flight) for s in trace.workers[1].samples] == [(3, 1), (9, 1), (15, 0)]
 
@@ -92,7 +92,7 @@ def test_planned_trace_of_uneven_stages_begins_with_the_update_and_sends_as_each
         optimizer=costs.optimizer,
     )
     assert rows(trace, 0, Track.COMPUTE)[:2] == [("step", 0, 2, None, None), ("F", 2, 3, 0, 0)]
-    assert rows(trace, 1, Track.RECEIVE) == [("activation", 3, 3.25, 1, 0), ("gradient", 11, 11.5, 1, 0)]
+    assert rows(trace, 1, Track.RECEIVE) == [("activation", 3, 3.25, 0, 0), ("gradient", 11, 11.5, 2, 0)]
     assert rows(trace, 2, Track.COMPUTE) == [
         ("step", 0, 9, None, None),
         ("F", 9, 10, 2, 0),
