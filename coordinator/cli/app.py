@@ -26,6 +26,7 @@ COMMANDS = {
     "schema": "Print the JSON Schema of the job file.",
     "export": "Write the trained model as a plain Hugging Face folder.",
     "trace": "Write the measured timeline of a job, beside its plan.",
+    "explain": "Tell where the time of a job's workers went, and what to change.",
     "profile": "Measure what the parts of a job's model cost.",
     "predict": "Predict the rows of a split with a trained model.",
 }

@@ -11,6 +11,7 @@ from coordinator.cli.folder import job_folder
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobId, Output, OutputFormat, StateDir
 from coordinator.files import JobFiles
 from coordinator.schedule.custom import make_custom_plan
+from coordinator.schedule.plan import Plan
 from coordinator.trace.beside import planned_beside
 from coordinator.trace.chrome import to_chrome
 from coordinator.trace.chrome_reader import TraceError, from_chrome
@@ -38,12 +39,9 @@ def command(
         raise CliError(ExitCode.INVALID, f"--out {out} has to end in .json")
     files = JobFiles(job_folder(state_dir, job_id))
     measured = read_trace(files)
-    plan = make_custom_plan(
-        (files.folder / "plan.csv").read_text(), num_workers=None, num_chunks=None, num_microbatches=None
-    )
     planned = None
     try:
-        planned = planned_beside(measured, plan)
+        planned = planned_beside(measured, plan_of(files))
     except NoTimesError as error:
         print_remark(f"notice: the plan is left out: {error}")
     try:
@@ -57,6 +55,12 @@ def command(
     else:
         print_line(f"{out}: {len(steps)} steps of job {job_id}; open it at https://ui.perfetto.dev")
     return ExitCode.SUCCESS
+
+
+def plan_of(files: JobFiles) -> Plan:
+    """Return the plan that a job ran."""
+    text = (files.folder / "plan.csv").read_text()
+    return make_custom_plan(text, num_workers=None, num_chunks=None, num_microbatches=None)
 
 
 def read_trace(files: JobFiles) -> Trace:
