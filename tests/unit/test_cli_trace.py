@@ -53,16 +53,25 @@ def test_trace_has_a_process_for_what_each_worker_did_and_one_for_its_plan(state
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["job", "--out", "x.txt"], ExitCode.INVALID, "--out x.txt has to end in .json"),
+        (["job", "--out", "x.txt"], ExitCode.INVALID, "--out x.txt has to end in .json or .svg"),
+        (["job", "--out", "x.svg", "--step", "99"], ExitCode.NOT_FOUND, "step 99: not measured"),
+        (["job", "--out", "x.json", "--step", "2"], ExitCode.INVALID, "--step is for a picture"),
         (["other", "--out", "x.json"], ExitCode.NOT_FOUND, "there is no job other"),
         (["job", "--out", "no/such/x.json"], ExitCode.INVALID, "--out no/such/x.json cannot be written: No such file"),
     ],
 )
 def test_trace_says_what_is_wrong(
-    state: Path, arguments: list[str], code: ExitCode, message: str, capsys: pytest.CaptureFixture[str]
+    state: Path,
+    arguments: list[str],
+    code: ExitCode,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(state)
     assert run("trace", *arguments, "--state-dir", state) == code
     assert message in capsys.readouterr().err
+    assert not list(state.glob("x.*")), "nothing is left of what could not be done"
 
 
 @pytest.mark.parametrize("command", [["trace", "job", "--out", "x.json"], ["explain", "job"]])

@@ -16,10 +16,18 @@ from coordinator.trace.beside import planned_beside
 from coordinator.trace.chrome import to_chrome
 from coordinator.trace.chrome_reader import TraceError, from_chrome
 from coordinator.trace.measured import NoTimesError
+from coordinator.trace.picture import NoStepError, to_picture
 from coordinator.trace.timeline import Trace
 
 Out = Annotated[
-    Path, typer.Option("--out", metavar="FILE", help="File to write: .json for Perfetto or chrome://tracing.")
+    Path,
+    typer.Option(
+        "--out", metavar="FILE", help="File to write: .json for Perfetto and chrome://tracing, .svg a picture."
+    ),
+]
+Step = Annotated[
+    int | None,
+    typer.Option("--step", min=1, metavar="N", help="Step that the picture shows, else the last one traced."),
 ]
 
 
@@ -27,6 +35,7 @@ def command(
     *,
     job_id: JobId,
     out: Out,
+    step: Step = None,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     output: Output = OutputFormat.TABLE,
 ) -> ExitCode:
@@ -35,8 +44,10 @@ def command(
     Each worker has two processes: what it did, and its plan with the times that were measured of its actions. It is
     read from the state folder; no service has to run. While the job runs it is as of half a minute ago.
     """
-    if out.suffix != ".json":
-        raise CliError(ExitCode.INVALID, f"--out {out} has to end in .json")
+    if out.suffix not in (".json", ".svg"):
+        raise CliError(ExitCode.INVALID, f"--out {out} has to end in .json or .svg")
+    if step is not None and out.suffix != ".svg":
+        raise CliError(ExitCode.INVALID, f"--step is for a picture, but {out} holds all steps that were traced")
     files = JobFiles(job_folder(state_dir, job_id))
     measured = read_trace(files)
     planned = None
@@ -44,17 +55,31 @@ def command(
         planned = planned_beside(measured, plan_of(files))
     except NoTimesError as error:
         print_remark(f"notice: the plan is left out: {error}")
+    pieces = to_chrome(measured, planned) if out.suffix == ".json" else _picture(measured, planned, step)
     try:
         with out.open("w") as file:
-            file.writelines(to_chrome(measured, planned))
+            file.writelines(pieces)
     except OSError as error:
         raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: {error.strerror}") from error
-    steps = sorted({span.step for worker in measured.workers for span in worker.spans})
+    steps = _steps(measured)
     if output is OutputFormat.JSON:
         print_json({"id": job_id, "file": str(out.resolve()), "steps": steps, "planned": planned is not None})
     else:
-        print_line(f"{out}: {len(steps)} steps of job {job_id}; open it at https://ui.perfetto.dev")
+        what = f"{len(steps)} steps" if out.suffix == ".json" else f"step {step or steps[-1]}"
+        print_line(f"{out}: {what} of job {job_id}")
     return ExitCode.SUCCESS
+
+
+def _picture(measured: Trace, planned: Trace | None, step: int | None) -> list[str]:
+    shown = step or _steps(measured)[-1]
+    try:
+        return [to_picture(measured, first=shown, last=shown, planned=planned)]
+    except NoStepError as error:
+        raise CliError(ExitCode.NOT_FOUND, f"{error}") from None
+
+
+def _steps(measured: Trace) -> list[int]:
+    return sorted({span.step for worker in measured.workers for span in worker.spans})
 
 
 def plan_of(files: JobFiles) -> Plan:
