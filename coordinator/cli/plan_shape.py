@@ -24,6 +24,11 @@ _MAX_CELLS = 2**20
 """Stages x chunks x microbatches that are still planned in two minutes."""
 
 
+def refusal(error: SizeError) -> CliError:
+    """Return what a user is told of a size that a schedule cannot run."""
+    return CliError(ExitCode.INVALID, _OPTION_BY_SIZE[error.option] + str(error).removeprefix(error.option))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What the options say of a plan; None where they say nothing."""
@@ -87,8 +92,7 @@ class Shape:
         try:
             return _plan_of_file(self) if self.schedule_name == CUSTOM else _plan_of_shape(self)
         except SizeError as error:
-            message = _OPTION_BY_SIZE[error.option] + str(error).removeprefix(error.option)
-            raise CliError(ExitCode.INVALID, message) from None
+            raise refusal(error) from None
 
 
 def _plan_of_file(shape: Shape) -> Plan:

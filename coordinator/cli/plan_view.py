@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from coordinator.choice import Comparison
+from coordinator.cli.compare_view import choice_text, compare_record, step_text
 from coordinator.partition import StageSlice
+from coordinator.pricing import Basis
 from coordinator.schedule.channel_models import ChannelModel, report
 from coordinator.schedule.plan import Plan, num_commands
 from coordinator.schedule.recompute import Recompute
@@ -23,19 +27,25 @@ _MAX_REPORTED_COMMANDS = 2**14
 """Commands of the largest plan that is tried on weaker channels; it takes a second."""
 
 
-def plan_record(
-    plan: Plan,
-    timeline: Timeline,
-    recompute: Recompute | None,
-    *,
-    partition: Sequence[StageSlice] | None,
-    with_orders: bool,
-) -> dict[str, Any]:
-    """Return what `takt plan --output json` prints; costs are in the units of the contract.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is shown of a plan; what only a job has is None without one."""
 
-    ``recompute`` and ``partition`` are those of a job; without one nothing is said of layers and of the
-    activations that are freed.
-    """
+    plan: Plan
+    timeline: Timeline
+    comm: float
+    """What one transfer takes, in the unit of ``timeline``."""
+    basis: Basis = Basis.UNITS
+    """What ``timeline`` is made of."""
+    recompute: Recompute | None = None
+    partition: Sequence[StageSlice] | None = None
+    choice: Comparison | None = None
+    """What the schedule was chosen of."""
+
+
+def plan_record(shown: Shown, *, with_orders: bool) -> dict[str, Any]:
+    """Return what `takt plan --output json` prints; costs are in the units of the contract, or in seconds."""
+    plan, timeline = shown.plan, shown.timeline
     record: dict[str, Any] = {
         "schedule": plan.schedule,
         "num_stages": plan.placement.num_workers,
@@ -48,9 +58,13 @@ def plan_record(
         "num_weight_versions": [1] * plan.placement.num_workers,  # every schedule that is built updates at a flush
         "num_commands": num_commands(plan),
     }
-    if partition is not None:
-        record["layers_per_stage"] = [piece.num_layers for piece in partition]
-    if recompute is not None:
+    if shown.basis is not Basis.UNITS:
+        record["basis"] = shown.basis
+    if shown.choice is not None:
+        record["choice"] = compare_record(shown.choice, None)
+    if shown.partition is not None:
+        record["layers_per_stage"] = [piece.num_layers for piece in shown.partition]
+    if shown.recompute is not None:
         record["peak_activations"] = list(timeline.peak_activations)
     if with_orders:
         record["orders"] = [[str(action) for action in order] for order in plan.orders]
@@ -66,40 +80,50 @@ def plan_title(plan: Plan, recompute: Recompute | None) -> str:
     return f"{plan.schedule}, {plan.placement.num_workers} workers{chunks}, {_microbatches(plan)} microbatches{again}"
 
 
-def plan_trace(plan: Plan, timeline: Timeline, *, comm: float) -> str:
-    """Return a plan as Chrome trace JSON, where a forward of a full stage takes a millisecond."""
+def plan_trace(shown: Shown) -> str:
+    """Return a plan as Chrome trace JSON; where nobody says otherwise a forward of a full stage takes a millisecond."""
+    in_units = shown.basis is Basis.UNITS
     planned = planned_trace(
-        timeline, plan.placement, job="plan", schedule=plan.schedule, unit_seconds=_FORWARD_SECONDS, comm=comm
+        shown.timeline,
+        shown.plan.placement,
+        job="plan",
+        schedule=shown.plan.schedule,
+        unit_seconds=_FORWARD_SECONDS if in_units else 1.0,
+        comm=shown.comm,
     )
     remark = "lengths are in forwards: 1 ms stands for what one microbatch's forward takes on a full stage"
-    return "".join(to_chrome(None, planned, remark=remark))
+    return "".join(to_chrome(None, planned, remark=remark if in_units else "lengths are predicted by measured costs"))
 
 
-def plan_lines(
-    plan: Plan,
-    timeline: Timeline,
-    recompute: Recompute | None,
-    *,
-    partition: Sequence[StageSlice] | None,
-    comm: float,
-) -> list[str]:
-    """Return the summary of a plan as lines of name and value; ``recompute`` and ``partition`` are those of a job."""
-    layer_rows, recompute_rows, activation_rows = [], [], []
-    if partition is not None:
-        layer_rows = [("layers", f"{_by_worker([str(piece.num_layers) for piece in partition])}  (of each stage)")]
+def plan_lines(shown: Shown) -> list[str]:
+    """Return the summary of a plan as lines of name and value."""
+    plan, timeline, recompute = shown.plan, shown.timeline, shown.recompute
+    choice_rows, layer_rows, recompute_rows, activation_rows = [], [], [], []
+    if shown.choice is not None:
+        choice_rows = [("chosen", choice_text(shown.choice))]
+    if shown.partition is not None:
+        layer_rows = [
+            ("layers", f"{_by_worker([str(piece.num_layers) for piece in shown.partition])}  (of each stage)")
+        ]
+    length = f"{timeline.makespan:g}  (forward of a full stage 1, backward 2, transfer {shown.comm:g})"
+    ideal = f"{timeline.ideal:g}"
+    if shown.basis is not Basis.UNITS:
+        length = f"{step_text(timeline.makespan, shown.basis)}  (by {shown.basis} costs; transfer {shown.comm:.3g} s)"
+        ideal = step_text(timeline.ideal, shown.basis)
     if recompute is not None and any(recompute.parts):
         recompute_rows = [("recompute", _recomputed(recompute))]
         activations = _by_worker([f"{peak:.4g}" for peak in timeline.peak_activations])
         activation_rows = [("peak activations", f"{activations}  (held at once, in full stages)")]
     rows = [
         ("schedule", plan.schedule),
+        *choice_rows,
         ("workers", str(plan.placement.num_workers)),
         ("chunks", f"{plan.placement.num_chunks}  (stages on each worker)"),
         ("microbatches", _microbatches(plan)),
         *layer_rows,
         *recompute_rows,
-        ("makespan", f"{timeline.makespan:g}  (forward of a full stage 1, backward 2, transfer {comm:g})"),
-        ("ideal", f"{timeline.ideal:g}"),
+        ("makespan", length),
+        ("ideal", ideal),
         ("bubble", f"{timeline.bubble_fraction:.1%}"),
         ("bubble per worker", _by_worker([f"{bubble:.1%}" for bubble in timeline.bubbles])),
         ("peak in flight", f"{_by_worker([f'{peak:g}' for peak in timeline.peak_in_flight])}  (in full stages)"),
@@ -107,8 +131,8 @@ def plan_lines(
         ("commands", f"{num_commands(plan)}  (of one step and one replica)"),
         *_channel_rows(plan),
     ]
-    if not is_drawn(plan, timeline):
-        columns = f"{_columns(plan, timeline):g} columns, at most {_MAX_COLUMNS} are drawn"
+    if not is_drawn(timeline):
+        columns = f"{_columns(timeline):g} columns, at most {_MAX_COLUMNS} are drawn"
         rows.append(("picture", f"left out: {columns}; --svg FILE and --csv FILE hold all of it"))
     return [f"{name:<19}{value}" for name, value in rows]
 
@@ -125,14 +149,14 @@ def _spared(recompute: Recompute) -> str:
     return "" if recompute.kept_microbatch is None else ", but not of the last microbatch"
 
 
-def is_drawn(plan: Plan, timeline: Timeline) -> bool:
+def is_drawn(timeline: Timeline) -> bool:
     """Whether a plan is short enough to be drawn as text."""
-    return _columns(plan, timeline) <= _MAX_COLUMNS
+    return _columns(timeline) <= _MAX_COLUMNS
 
 
-def _columns(plan: Plan, timeline: Timeline) -> float:
-    """Return how long a plan is in forwards of a chunk, of which each has a column."""
-    return timeline.makespan * plan.placement.num_chunks
+def _columns(timeline: Timeline) -> float:
+    """Return how long a plan is in shortest actions, of which each has a column."""
+    return timeline.makespan / min(span.end - span.start for spans in timeline.workers for span in spans)
 
 
 def _by_worker(values: Sequence[str]) -> str:

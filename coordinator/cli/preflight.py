@@ -8,13 +8,14 @@ from coordinator.jobfile import load_job
 from coordinator.layout import train_plan
 from coordinator.local_facts import local_facts
 from coordinator.planning import JobPlan, plan_job
+from coordinator.pricing import foreign, given_costs
 from coordinator.schedule.plan import Plan
 
 
-def check_job(job_file: Path, settings: Iterable[str]) -> JobPlan:
+def check_job(job_file: Path, settings: Iterable[str], *, with_parts: bool = False) -> JobPlan:
     """Return the plan of a job whose every check has passed; the facts programs run for it, a few seconds.
 
-    What its user should know of the plan is told on stderr.
+    What its user should know of the plan is told on stderr. ``with_parts`` asks what the model's parts hold and cost.
 
     Raises:
         SpecError: the job cannot be run as it is written.
@@ -22,9 +23,12 @@ def check_job(job_file: Path, settings: Iterable[str]) -> JobPlan:
     spec = load_job(job_file, settings)
     if spec.schedule.file is not None:
         train_plan(spec)  # a plan that the user wrote has faults more often than the facts, and those take seconds
-    model, data = local_facts(spec)
+    model, data = local_facts(spec, with_parts=with_parts)
     plan = plan_job(spec, model=model, data=data)
     print_notices(plan.train)
+    costs = given_costs(spec, model)
+    for difference in [] if costs is None else foreign(spec, costs):
+        print_remark(f"notice: {difference}")
     return plan
 
 

@@ -4,7 +4,7 @@ from coordinator.facts import DataFacts, ModelFacts, Split
 from coordinator.spec import JobSpec
 
 
-def facts(_: JobSpec) -> tuple[ModelFacts, DataFacts]:
+def facts(_: JobSpec, *, with_parts: bool = False) -> tuple[ModelFacts, DataFacts]:
     """Return a BERT of six layers, and 64 rows to train and 64 to evaluate on."""
     model = ModelFacts(
         model_type="bert", num_layers=6, hidden_size=8, max_positions=128, vocabulary_size=96, token_types=2, labels=()

@@ -31,7 +31,7 @@ def test_app_help_of_each_command_names_its_options_and_succeeds(name: str, caps
         (["trian"], "No such command 'trian'"),
         (["status"], "Missing argument"),
         (["status", "job", "--output", "yaml"], "'yaml'"),
-        (["plan", "--compare"], "--compare"),
+        (["plan", "--comparing"], "--comparing"),
         (["up"], "--workers"),
         (["export", "job"], "--out"),
         (["list", "--coordinator", "nope"], "--coordinator is 'nope', need HOST:PORT"),

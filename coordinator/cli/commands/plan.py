@@ -1,21 +1,26 @@
 """takt plan"""
 
-from collections.abc import Sequence
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from coordinator.candidates import MAX_CHUNKS, Candidate
+from coordinator.choice import Comparison, compare_sizes
+from coordinator.choice import compare as compare_layouts
+from coordinator.cli.compare_view import show_comparison
 from coordinator.cli.console import print_json, print_line, stdout
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.options import Output, OutputFormat, Settings
-from coordinator.cli.plan_shape import CUSTOM, Shape
-from coordinator.cli.plan_view import fold, is_drawn, plan_lines, plan_record, plan_title, plan_trace
+from coordinator.cli.plan_shape import CUSTOM, Shape, refusal
+from coordinator.cli.plan_view import Shown, fold, is_drawn, plan_lines, plan_record, plan_title, plan_trace
 from coordinator.cli.preflight import check_job, print_notices
-from coordinator.partition import StageSlice
+from coordinator.planning import JobPlan
+from coordinator.pricing import Basis, estimated_costs, given_costs, rows_of
 from coordinator.schedule.draw import draw
-from coordinator.schedule.plan import Plan, Schedule
-from coordinator.schedule.recompute import Recompute
+from coordinator.schedule.limits import SizeError
+from coordinator.schedule.plan import Schedule
 from coordinator.schedule.simulate import Costs, simulate
 from coordinator.schedule.svg import to_svg
 from coordinator.schedule.text import to_csv
@@ -43,6 +48,12 @@ Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a
 Perfetto = Annotated[
     Path | None, typer.Option("--perfetto", metavar="FILE", help="Write the plan as a trace that Perfetto opens.")
 ]
+CostsFile = Annotated[
+    Path | None, typer.Option("--costs", metavar="FILE", help="Lengths in seconds, by what `takt profile` measured.")
+]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Rank all schedules, chunk and microbatch counts by the length of a step.")
+]
 Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Whether JSON holds the orders.")]
 
 
@@ -58,6 +69,8 @@ def command(
     file: PlanFile = None,
     settings: Settings = None,
     comm: Comm = 0.0,
+    costs: CostsFile = None,
+    compare: Compare = False,
     csv: Csv = None,
     svg: Svg = None,
     perfetto: Perfetto = None,
@@ -81,55 +94,99 @@ def command(
         warmup=warmup,
         file=file,
     )
-    costs = Costs(comm=comm)
-    recompute = partition = None
+    if job_file is None and (settings or costs is not None):
+        name = "--set changes" if settings else "--costs tells of the model of"
+        raise CliError(ExitCode.INVALID, f"{name} a job file, and none was given")
+    if compare:
+        if csv or svg or perfetto:
+            raise CliError(ExitCode.INVALID, "--compare makes many plans; leave --csv, --svg and --perfetto out")
+        if job_file is None:
+            show_comparison(_compared_sizes(shape, comm=comm), None, output=output)
+        else:
+            job = check_job(job_file, _overrides(settings, shape, costs), with_parts=True)
+            _check_comm(job, comm)
+            known = given_costs(job.spec, job.model) or estimated_costs(job.spec, job.model)
+            show_comparison(compare_layouts(job.spec, job.model, known, comm=comm), job.spec, output=output)
+        return ExitCode.SUCCESS
     if job_file is not None:
-        job = check_job(job_file, [*(settings or []), *shape.settings()])
-        plan, recompute, partition = job.train, job.recompute, job.partition
-    elif settings:
-        raise CliError(ExitCode.INVALID, "--set changes a job file, and none was given")
+        shown = _of_job(check_job(job_file, _overrides(settings, shape, costs)), comm=comm)
     else:
         plan = shape.plan()
         print_notices(plan)
-    _show(
-        plan,
-        costs,
-        recompute,
-        partition=partition,
-        csv=csv,
-        svg=svg,
-        perfetto=perfetto,
-        with_orders=orders,
-        output=output,
-    )
+        shown = Shown(plan=plan, timeline=simulate(plan, Costs(comm=comm)), comm=comm)
+    _show(shown, csv=csv, svg=svg, perfetto=perfetto, with_orders=orders, output=output)
     return ExitCode.SUCCESS
 
 
+def _overrides(settings: list[str] | None, shape: Shape, costs: Path | None) -> list[str]:
+    """Return the options as overrides of a job file."""
+    measured = [] if costs is None else [f"parallel.costs={json.dumps(str(costs))}"]
+    return [*(settings or []), *shape.settings(), *measured]
+
+
+def _check_comm(job: JobPlan, comm: float) -> None:
+    if comm and job.basis is not Basis.UNITS:
+        raise CliError(
+            ExitCode.INVALID, "--comm is in forwards, but the job has costs in seconds; leave one of them out"
+        )
+
+
+def _of_job(job: JobPlan, *, comm: float) -> Shown:
+    _check_comm(job, comm)
+    timeline = job.prediction if comm == 0 else simulate(job.train, Costs(comm=comm), job.recompute)
+    costs = given_costs(job.spec, job.model)
+    if costs is not None:
+        comm = costs.transfer.seconds(rows_of(job.spec))
+    return Shown(
+        plan=job.train,
+        timeline=timeline,
+        recompute=job.recompute,
+        partition=job.partition,
+        choice=job.choice,
+        basis=job.basis,
+        comm=comm,
+    )
+
+
+def _compared_sizes(shape: Shape, *, comm: float) -> Comparison:
+    for name, value in (("--group-size", shape.group_size), ("--warmup", shape.warmup), ("--file", shape.file)):
+        if value is not None:
+            raise CliError(ExitCode.INVALID, f"{name} is given, but --compare has it only of a job file; leave it out")
+    counts = shape.counts()
+    own = Candidate(
+        schedule=shape.schedule or Schedule.ONE_F_ONE_B,
+        num_chunks=counts["--chunks"] if shape.schedule else 1,
+        num_microbatches=counts["--microbatches"],
+    )
+    max_chunks = MAX_CHUNKS if shape.chunks is None else min(shape.chunks, MAX_CHUNKS)
+    try:
+        return compare_sizes(own, num_workers=counts["--stages"], max_chunks=max_chunks, comm=comm)
+    except SizeError as error:
+        raise refusal(error) from None
+
+
 def _show(
-    plan: Plan,
-    costs: Costs,
-    recompute: Recompute | None,
+    shown: Shown,
     *,
-    partition: Sequence[StageSlice] | None,
     csv: Path | None,
     svg: Path | None,
     perfetto: Path | None,
     with_orders: bool,
     output: OutputFormat,
 ) -> None:
-    timeline = simulate(plan, costs, recompute)
+    plan, timeline = shown.plan, shown.timeline
     if csv is not None:
         _write("--csv", csv, to_csv(plan.workers))
     if svg is not None:
-        _write("--svg", svg, to_svg(timeline, plan.placement, title=plan_title(plan, recompute)))
+        _write("--svg", svg, to_svg(timeline, plan.placement, title=plan_title(plan, shown.recompute)))
     if perfetto is not None:
-        _write("--perfetto", perfetto, plan_trace(plan, timeline, comm=costs.comm))
+        _write("--perfetto", perfetto, plan_trace(shown))
     if output is OutputFormat.JSON:
-        print_json(plan_record(plan, timeline, recompute, partition=partition, with_orders=with_orders))
+        print_json(plan_record(shown, with_orders=with_orders))
         return
-    for line in plan_lines(plan, timeline, recompute, partition=partition, comm=costs.comm):
+    for line in plan_lines(shown):
         print_line(line)
-    if is_drawn(plan, timeline):
+    if is_drawn(timeline):
         console, grid = stdout(), draw(timeline)
         print_line("")
         print_line((fold(grid, width=console.width) if console.is_terminal else grid).rstrip("\n"))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from takt.v1 import jobs_pb2 as pb
 
+from coordinator.cli.compare_view import choice_text
 from coordinator.cli.console import print_json, print_line, stderr, stdout
 from coordinator.cli.documents import job_record
 from coordinator.cli.exits import ExitCode
@@ -43,6 +44,8 @@ def command(
     if console.is_terminal:
         console.print(f"checking {job_file}", soft_wrap=True)
     plan = check_job(job_file, settings or [])
+    if plan.choice is not None:
+        console.print(f"schedule: {choice_text(plan.choice)}", soft_wrap=True)
     state_dir = state_dir.resolve()
     job = run_here(plan, job_id=job_id, state_dir=state_dir, strict=strict, console=console)
     _tell(job, state_dir=state_dir, output=output)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coordinator.cli.compare_view import choice_text, compare_record, step_text
 from coordinator.cli.console import print_json, print_line
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.options import JobFile, Output, OutputFormat, Settings
@@ -10,6 +11,7 @@ from coordinator.cli.preflight import check_job
 from coordinator.facts import Split
 from coordinator.partition import StageSlice
 from coordinator.planning import JobPlan
+from coordinator.pricing import Basis
 from coordinator.problem import Problem, SpecError
 
 
@@ -62,6 +64,7 @@ def _record(plan: JobPlan) -> dict[str, Any]:
         "malformed_lines": {split.name: split.num_malformed for split in plan.data.splits},
         "labels": list(plan.data.labels),
         "bubble_fraction": plan.prediction.bubble_fraction,
+        **({} if plan.choice is None else {"choice": compare_record(plan.choice, plan.spec)}),
     }
 
 
@@ -76,6 +79,8 @@ def _lines(plan: JobPlan) -> list[str]:
         ("workers", f"{plan.topology.num_workers} (pp {spec.parallel.pp} x dp {spec.parallel.dp})"),
         ("steps", f"{plan.total_steps} of {spec.train.global_batch_size} rows ({plan.data.steps_per_epoch} an epoch)"),
         ("schedule", plan_title(plan.train, plan.recompute)),
+        *([] if plan.choice is None else [("chosen", choice_text(plan.choice))]),
+        *([] if plan.basis is Basis.UNITS else [("step", step_text(plan.prediction.makespan, plan.basis))]),
         ("bubble", f"{plan.prediction.bubble_fraction:.1%} of a step at best"),
     ]
     return [f"{name:<10}{text}" for name, text in rows]
