@@ -85,17 +85,25 @@ class _Writer:
 
     def __init__(self, trace: Trace, part: int, delay: int) -> None:
         self._trace, self._part, self._delay = trace, part, delay
-        self._lanes = [_lanes(worker.spans) for worker in trace.workers]
+        self._starts = [[_nanoseconds(span.start) for span in worker.spans] for worker in trace.workers]
+        # Note [A receive is drawn from its send on]
+        # A receive may have been posted long before anything was sent. A viewer turns an arrow round whose end begins
+        # before its begin does, so such a receive is drawn from where its send begins; args.posted is its true start.
+        for (sender, sent), (receiver, received) in transfers_of(trace):
+            end = _nanoseconds(trace.workers[receiver].spans[received].end)
+            begin = min(self._starts[sender][sent], end)
+            self._starts[receiver][received] = max(self._starts[receiver][received], begin)
+        self._lanes = [_lanes(worker.spans, starts) for worker, starts in zip(trace.workers, self._starts, strict=True)]
 
     def events(self) -> Iterator[str]:
         """Yield all that a worker's process shows, worker by worker."""
-        for worker, lanes in zip(self._trace.workers, self._lanes, strict=True):
+        for worker, starts, lanes in zip(self._trace.workers, self._starts, self._lanes, strict=True):
             process = self._process(worker)
             yield _metadata("process_name", process, 0, name=self._name(worker))
             yield _metadata("process_sort_index", process, 0, sort_index=process)
             yield from _threads(process, [(span.track, lane) for span, lane in zip(worker.spans, lanes, strict=True)])
-            for span, lane in zip(worker.spans, lanes, strict=True):
-                yield self._span(process, span, lane)
+            for span, start, lane in zip(worker.spans, starts, lanes, strict=True):
+                yield self._span(process, span, start, lane)
             yield from self._samples(process, worker)
 
     def arrows(self, first: int) -> Iterator[str]:
@@ -106,11 +114,10 @@ class _Writer:
         """
         for number, transfer in enumerate(transfers_of(self._trace), first):
             (sender, sent), (receiver, received) = transfer
-            send, receive = self._trace.workers[sender].spans[sent], self._trace.workers[receiver].spans[received]
-            start = _nanoseconds(send.start)
-            # As late as the receive lasts, since it may have been waiting for long when its send began.
-            end = max(_nanoseconds(receive.start), _nanoseconds(receive.end) - 1)
-            tail = f'"id":{number},"name":{_json(send.name)},"cat":"transfer"}}'
+            name, start = self._trace.workers[sender].spans[sent].name, self._starts[sender][sent]
+            received_at = _nanoseconds(self._trace.workers[receiver].spans[received].end)
+            end = max(self._starts[receiver][received], received_at - 1)
+            tail = f'"id":{number},"name":{_json(name)},"cat":"transfer"}}'
             yield f'{{"ph":"s",{self._place(sender, sent)},"ts":{self._time(start)},{tail}'
             yield f'{{"ph":"f","bp":"e",{self._place(receiver, received)},"ts":{self._time(end)},{tail}'
 
@@ -135,8 +142,8 @@ class _Writer:
         stages = "stage" if len(worker.stages) == 1 else "stages"
         return f"{name} ({replica}{stages} {' '.join(map(str, worker.stages))})"
 
-    def _span(self, process: int, span: Span, lane: int) -> str:
-        start, end = _nanoseconds(span.start), _nanoseconds(span.end)
+    def _span(self, process: int, span: Span, start: int, lane: int) -> str:
+        posted, end = _nanoseconds(span.start), _nanoseconds(span.end)
         args = f'"kind":{_json(span.name)},"step":{span.step}'
         for key, value in (
             ("stage", span.stage),
@@ -146,6 +153,8 @@ class _Writer:
         ):
             if value is not None:
                 args += f',"{key}":{value}'
+        if posted != start:
+            args += f',"posted":{self._time(posted)}'
         return (
             f'{{"ph":"X","pid":{process},"tid":{_thread(span.track, lane)},"ts":{self._time(start)},'
             f'"dur":{_microseconds(end - start)},"name":{_json(title(span))},"cat":"{category(span)}",'
@@ -161,15 +170,14 @@ class _Writer:
                 yield f'{head},"name":"{MEMORY}","args":{{"bytes":{sample.memory_bytes}}}}}'
 
 
-def _lanes(spans: Sequence[Span]) -> list[int]:
+def _lanes(spans: Sequence[Span], starts: Sequence[int]) -> list[int]:
     """Return a lane of its track for each of ``spans``, so that none of a lane overlap or begin together."""
     ends: dict[Track, list[int]] = {track: [] for track in Track}
     lanes = [0] * len(spans)
-    for index in sorted(range(len(spans)), key=lambda index: spans[index].start):
-        span, start = spans[index], _nanoseconds(spans[index].start)
-        taken = ends[span.track]
+    for index in sorted(range(len(spans)), key=lambda index: starts[index]):
+        start, taken = starts[index], ends[spans[index].track]
         lane = next((lane for lane, end in enumerate(taken) if end <= start), len(taken))
-        taken[lane : lane + 1] = [max(_nanoseconds(span.end), start + 1)]
+        taken[lane : lane + 1] = [max(_nanoseconds(spans[index].end), start + 1)]
         lanes[index] = lane
     return lanes
 

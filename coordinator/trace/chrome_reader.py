@@ -100,7 +100,7 @@ def _add(event: dict[str, Any] | None, parts: dict[int, _Part]) -> None:
                 Span(
                     track=_TRACKS[event["cat"]],
                     name=_text(args["kind"]),
-                    start=start / 1e9,
+                    start=_nanoseconds(args.get("posted", event["ts"])) / 1e9,
                     end=(start + _nanoseconds(event["dur"])) / 1e9,
                     step=_integer(args["step"]),
                     stage=_optional(args, "stage"),

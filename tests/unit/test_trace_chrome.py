@@ -89,10 +89,11 @@ def test_chrome_names_every_action_as_the_plan_does_and_every_wait_by_its_reason
 
 def test_chrome_tells_times_to_the_nanosecond_and_what_is_known_of_a_span() -> None:
     document = document_of(two_workers())
-    received = next(one for one in document.slices if one.name == "0RECV_B0")
-    assert (received.start, received.end) == (3_000_000, 7_000_123)
+    waited = next(one for one in document.slices if one.name == "wait gradient")
+    assert (waited.start, waited.end) == (3_000_000, 7_000_123)
     assert document.slices[0].start == -1_000_000
-    assert received.args == {"kind": "gradient", "step": 1, "stage": 1, "microbatch": 0, "peer": 1, "bytes": 4096}
+    sent = next(one for one in document.slices if one.name == "1SEND_B0")
+    assert sent.args == {"kind": "gradient", "step": 1, "stage": 1, "microbatch": 0, "peer": 0, "bytes": 4096}
     assert (document.raw["displayTimeUnit"], document.raw["metadata"]["takt_trace"]) == ("ms", 1)
 
 
@@ -108,6 +109,22 @@ def test_chrome_joins_transfers_that_take_no_time_and_those_that_begin_together(
         receives = tuple(span(RECEIVE, "gradient", 1, 1 + took, stage=2, microbatch=m, peer=0) for m in (0, 1))
         arrows = document_of(with_spans(two_workers(), receives, sends)).arrows()
         assert [(tail.name, head.name) for tail, head in arrows] == [("2SEND_B0", "1RECV_B0"), ("2SEND_B1", "1RECV_B1")]
+
+
+def test_chrome_draws_a_receive_from_its_send_on_since_a_viewer_turns_other_arrows_round() -> None:
+    """Of 100 receives that were posted at once the first is over before its send, as of a clock that is off."""
+    sends = tuple(span(SEND, "activation", 50 + m, 51 + m, stage=0, microbatch=m) for m in range(100))
+    receives = tuple(span(RECEIVE, "activation", 0.25, 51.5 + m, stage=0, microbatch=m) for m in range(100))
+    receives = (replace(receives[0], end=49.0), *receives[1:])
+    trace = with_spans(two_workers(), sends, receives)
+    text = "".join(to_chrome(trace, None))
+    document = Document(text)
+    assert_nothing_overlaps(document.slices)
+    drawn = [one for one in document.slices if one.category == "receive"]
+    assert [(one.start, one.end) for one in drawn[:2]] == [(49 * 10**9,) * 2, (51 * 10**9, 52_500_000_000)]
+    assert {one.args["posted"] for one in drawn} == {"250000.000"}
+    assert len({one.thread for one in drawn}) == 2
+    assert from_chrome(text) == trace
 
 
 def test_chrome_tells_transfers_of_a_step_from_those_of_an_evaluation_behind_it_by_their_order() -> None:
