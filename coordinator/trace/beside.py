@@ -7,8 +7,8 @@ from coordinator.trace.planned import planned_trace, repeated
 from coordinator.trace.timeline import Trace, Track
 
 
-def planned_beside(measured: Trace, plan: Plan) -> Trace:
-    """Return what ``plan`` promises of each step of ``measured`` with the costs that were measured.
+def planned_beside(measured: Trace, plan: Plan, *, step: int | None = None) -> Trace:
+    """Return what ``plan`` promises of each step of ``measured``, or of one, with the costs that were measured.
 
     A step of it begins so that its first action is where the first one measured is.
 
@@ -21,7 +21,7 @@ def planned_beside(measured: Trace, plan: Plan) -> Trace:
     starts: dict[int, float] = {}
     for worker in measured.workers:
         for span in worker.spans:
-            if span.track is Track.COMPUTE and span.name == "F":
+            if span.track is Track.COMPUTE and span.name == "F" and step in (None, span.step):
                 starts[span.step] = min(starts.get(span.step, span.start), span.start)
     planned = planned_trace(
         timeline,

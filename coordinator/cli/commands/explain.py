@@ -17,7 +17,7 @@ from coordinator.facts import ModelFacts
 from coordinator.files import JobFiles
 from coordinator.layout import lay_out
 from coordinator.local_facts import local_facts
-from coordinator.pricing import rows_of
+from coordinator.pricing import known_costs, rows_of
 from coordinator.problem import SpecError
 from coordinator.profile_fit import MeasuredRun, fitted_costs
 from coordinator.schedule.plan import Plan
@@ -68,7 +68,9 @@ def _advised(spec: JobSpec, plan: Plan, trace: Trace, costs: MeasuredCosts) -> t
     """Return what to change, and where nothing can be said why."""
     try:
         model, _ = local_facts(spec, with_parts=True)
-        layers = tuple(piece.num_layers for piece in lay_out(_planned(spec, plan), model).partition)
+        layers = tuple(
+            piece.num_layers for piece in lay_out(_planned(spec, plan), model, known_costs(spec, model)).partition
+        )
         return changes(compare(spec, model, _costs(spec, plan, trace, costs, model, layers)))[:_MOST_CHANGES], None
     except SpecError as error:
         return (), f"{error}"

@@ -50,30 +50,30 @@ def command(
         raise CliError(ExitCode.INVALID, f"--step is for a picture, but {out} holds all steps that were traced")
     files = JobFiles(job_folder(state_dir, job_id))
     measured = read_trace(files)
+    steps = _steps(measured)
+    shown = None if out.suffix == ".json" else step or steps[-1]
     planned = None
     try:
-        planned = planned_beside(measured, plan_of(files))
+        planned = planned_beside(measured, plan_of(files), step=shown)
     except NoTimesError as error:
         print_remark(f"notice: the plan is left out: {error}")
-    pieces = to_chrome(measured, planned) if out.suffix == ".json" else _picture(measured, planned, step)
+    pieces = to_chrome(measured, planned) if shown is None else _picture(measured, planned, shown)
     try:
         with out.open("w") as file:
             file.writelines(pieces)
     except OSError as error:
         raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: {error.strerror}") from error
-    steps = _steps(measured)
     if output is OutputFormat.JSON:
         print_json({"id": job_id, "file": str(out.resolve()), "steps": steps, "planned": planned is not None})
     else:
-        what = f"{len(steps)} steps" if out.suffix == ".json" else f"step {step or steps[-1]}"
+        what = f"{len(steps)} steps" if shown is None else f"step {shown}"
         print_line(f"{out}: {what} of job {job_id}")
     return ExitCode.SUCCESS
 
 
-def _picture(measured: Trace, planned: Trace | None, step: int | None) -> list[str]:
-    shown = step or _steps(measured)[-1]
+def _picture(measured: Trace, planned: Trace | None, step: int) -> list[str]:
     try:
-        return [to_picture(measured, first=shown, last=shown, planned=planned)]
+        return [to_picture(measured, first=step, last=step, planned=planned)]
     except NoStepError as error:
         raise CliError(ExitCode.NOT_FOUND, f"{error}") from None
 
