@@ -143,6 +143,8 @@ def _reader(values: Sequence[str], column: str | None) -> Label:
             value = float(text)
         except ValueError:
             value = math.nan
+        if "_" in text:  # float takes it, as Python's own numbers may have it
+            value = math.nan
         if not 0 <= value <= LARGEST_SCORE:  # NaN is not
             raise ValueError(f"has {_shown(text)} in column {column!r}, need a number from 0 to {LARGEST_SCORE:g}")
         return value

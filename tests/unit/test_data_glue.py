@@ -159,7 +159,7 @@ def test_read_rows_refusal_of_another_kind_of_file_is_a_short_line(tmp_path: Pat
     assert len(str(raised.value)) < 600
 
 
-@pytest.mark.parametrize("score", ["-1", "-1.000", "5.001", "1e39", "nan", "-inf", "4,5", ""])
+@pytest.mark.parametrize("score", ["-1", "-1.000", "5.001", "1e39", "nan", "-inf", "4,5", "0_5", ""])
 def test_read_rows_score_outside_of_stsb_is_refused(tmp_path: Path, score: str) -> None:
     write(tmp_path / "STS-B" / "train.tsv", f"sentence1\tsentence2\tscore\na\tb\t5\nc\td\t{score}\n".encode())
     job = settings({"data.task": "stsb", "data.source": str(tmp_path), "data.tokenizer": str(minilm())})
