@@ -58,13 +58,16 @@ def model_parts(config: Any, objective: Objective, *, dtype: torch.dtype) -> pb.
         head=_part(_less(sizes(1, head), one)),
         stage=_part(_less(one, layer)),
     )
-    by_block = {0: parts.embeddings, 1: parts.layer, head: parts.head}
-    for used_by, (elements, tensors) in _parameters(skeleton).items():
-        if len(used_by) > 1:
+    found = _parameters(skeleton)
+    own = {used_by[0]: sizes for used_by, sizes in found.items() if len(used_by) == 1}
+    layers = {own.get(layer, (0, 0)) for layer in range(1, head)}
+    for block, part in ((0, parts.embeddings), (1, parts.layer), (head, parts.head)):
+        # Layers are alike but where they share weights unevenly: of two groups, one may have one layer only.
+        if block in own and (block != 1 or len(layers) == 1):
+            part.parameters, part.tensors = own[block]
+    for used_by, (elements, tensors) in found.items():
+        if len(used_by) > 1 or (len(layers) > 1 and 0 < used_by[0] < head):
             parts.shared.add(parameters=elements, tensors=tensors, blocks=used_by)
-        elif used_by[0] in by_block:
-            part = by_block[used_by[0]]
-            part.parameters, part.tensors = elements, tensors
     return parts
 
 

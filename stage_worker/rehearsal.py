@@ -37,7 +37,7 @@ class Rehearsed:
     forward_operations: int
     """Floating-point operations of the matrix products of its forward, 2 a multiply-add."""
     activation_bytes: int
-    """Kept from its forward to its backward, parameters and buffers left out."""
+    """Kept from its forward to its backward; parameters, buffers and the rows themselves left out."""
     waiting_bytes: int
     """Kept between the halves of a split backward."""
 
@@ -67,7 +67,7 @@ class Rehearsal:
         weights = Weights(self._loaded(indices), dtype=self._dtype)
         inputs = self._inputs(rows, width)
         model = self._skeleton.model
-        kept = _Storages(tensor for found in (model.parameters(), model.buffers()) for tensor in found)
+        kept = _Storages([*model.parameters(), *model.buffers(), *_columns(inputs)])
         queue: WeightQueue = []
         counter = FlopCounterMode(display=False, custom_mapping=_OPERATIONS)
         split = SplitBackward()
@@ -147,6 +147,12 @@ def _with_shapes_only(skeleton: Skeleton) -> dict[str, nn.Parameter]:
         for name, buffer in module.named_buffers(recurse=False):
             setattr(module, name, torch.empty(buffer.shape, dtype=buffer.dtype))
     return masters
+
+
+def _columns(inputs: Inputs) -> list[torch.Tensor]:
+    batch = inputs.batch
+    columns = (batch.input_ids_BL, batch.token_type_ids_BL, batch.attention_mask_BL, batch.labels)
+    return [column for column in columns if column is not None]
 
 
 @contextmanager
