@@ -6,9 +6,10 @@ an evaluation are not.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
+from coordinator.byte_size import shown
 from coordinator.choices import BoundaryType
 from coordinator.flight import FlightSizes, peak_borders, peak_flights
 from coordinator.partition import StageSlice
@@ -35,9 +36,19 @@ class WorkerMemory:
     """Hidden states and their gradients that have arrived or are to be passed on, at their most."""
 
     @property
+    def weights(self) -> int:
+        """What it needs however few rows there are."""
+        return self.parameters + self.gradients + self.optimizer
+
+    @property
     def total(self) -> int:
         """All of it, as if each was at its most at once."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.borders
+        return self.weights + self.activations + self.borders
+
+    @property
+    def described(self) -> str:
+        """Each kind by name, for a person."""
+        return ", ".join(f"{each.name} {shown(getattr(self, each.name))}" for each in fields(self))
 
 
 def predict_memory(

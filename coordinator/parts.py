@@ -11,7 +11,11 @@ from coordinator.spec import JobSpec
 
 def wants_parts(spec: JobSpec) -> bool:
     """Whether a job can only be planned by what its model's parts hold and cost."""
-    return spec.parallel.partition is PartitionMethod.BALANCED or spec.schedule.name is ScheduleName.AUTO
+    return (
+        spec.parallel.partition is PartitionMethod.BALANCED
+        or spec.schedule.name is ScheduleName.AUTO
+        or spec.limits.device_memory_bytes is not None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ from coordinator.choice import Comparison, choose
 from coordinator.choices import ScheduleName
 from coordinator.facts import DataFacts, ModelFacts, Split
 from coordinator.layout import lay_out
+from coordinator.memory import WorkerMemory, predict_memory
+from coordinator.memory_limit import memory_problem
 from coordinator.partition import StageSlice
 from coordinator.pricing import Basis, basis_of, estimated_costs, given_costs, predict
 from coordinator.problem import SpecError
@@ -49,6 +51,15 @@ class JobPlan:
         return self.data.total_steps
 
     @property
+    def memory(self) -> tuple[WorkerMemory, ...] | None:
+        """What each worker of one replica needs by prediction; None where nothing is known of the model's parts."""
+        if self.model.parts is None:
+            return None
+        return predict_memory(
+            self.spec, self.model.parts, hidden_size=self.model.hidden_size, partition=self.partition, plan=self.train
+        )
+
+    @property
     def evaluated(self) -> tuple[Split, ...]:
         """Splits that are run forward only: the one to predict, else those for validation that have labelled rows."""
         predicted = self.spec.predict.split
@@ -80,6 +91,12 @@ def plan_job(spec: JobSpec, *, model: ModelFacts, data: DataFacts) -> JobPlan:
         choice = choose(spec, model, costs or estimated_costs(spec, model))
         resolved = applied(spec, choice.best.candidate)
     layout = lay_out(resolved, model)
+    if model.parts is not None:
+        problem = memory_problem(
+            spec, model.parts, hidden_size=model.hidden_size, partition=layout.partition, plan=layout.train
+        )
+        if problem is not None:
+            raise SpecError([problem])
     return JobPlan(
         spec=spec,
         model=model,

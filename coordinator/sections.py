@@ -4,10 +4,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from coordinator import choices
+from coordinator import byte_size, choices
 
 Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
 """How many there are of something that there must be at least one of."""
+Size64 = Annotated[int, Field(ge=1, le=2**63 - 1)]
+"""The same of what there may be very many of."""
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 """How many there are of something that there may be none of."""
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -208,6 +210,9 @@ class LimitsSection(Section):
     """Seconds that one command may compute before its worker counts as stuck."""
     lease_seconds: Annotated[float, Field(ge=1)] = 10.0
     """Seconds without a sign of life before a worker counts as lost."""
+    device_memory_bytes: Size64 | Annotated[str, Field(pattern=byte_size.PATTERN)] | None = None
+    """Most memory that a worker may need by prediction, in bytes or as text such as 16GiB; null: not looked at. It
+    is for the tensors that training keeps, as `takt plan` shows them; kernels and libraries need some more."""
 
 
 class JobSpec(Section):

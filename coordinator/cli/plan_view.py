@@ -8,6 +8,8 @@ from typing import Any
 
 from coordinator.choice import Comparison
 from coordinator.cli.compare_view import choice_text, compare_record, step_text
+from coordinator.cli.memory_view import memory_record, memory_rows
+from coordinator.memory import WorkerMemory
 from coordinator.partition import StageSlice
 from coordinator.pricing import Basis
 from coordinator.schedule.channel_models import ChannelModel, report
@@ -41,6 +43,8 @@ class Shown:
     partition: Sequence[StageSlice] | None = None
     choice: Comparison | None = None
     """What the schedule was chosen of."""
+    memory: Sequence[WorkerMemory] | None = None
+    """What each worker of one replica needs."""
 
 
 def plan_record(shown: Shown, *, with_orders: bool) -> dict[str, Any]:
@@ -66,6 +70,8 @@ def plan_record(shown: Shown, *, with_orders: bool) -> dict[str, Any]:
         record["layers_per_stage"] = [piece.num_layers for piece in shown.partition]
     if shown.recompute is not None:
         record["peak_activations"] = list(timeline.peak_activations)
+    if shown.memory is not None:
+        record["memory"] = memory_record(shown.memory)
     if with_orders:
         record["orders"] = [[str(action) for action in order] for order in plan.orders]
     return record
@@ -128,6 +134,7 @@ def plan_lines(shown: Shown) -> list[str]:
         ("bubble per worker", _by_worker([f"{bubble:.1%}" for bubble in timeline.bubbles])),
         ("peak in flight", f"{_by_worker([f'{peak:g}' for peak in timeline.peak_in_flight])}  (in full stages)"),
         *activation_rows,
+        *([] if shown.memory is None else memory_rows(shown.memory)),
         ("commands", f"{num_commands(plan)}  (of one step and one replica)"),
         *_channel_rows(plan),
     ]

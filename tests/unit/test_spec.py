@@ -84,7 +84,7 @@ def test_spec_of_required_keys_alone_has_the_defaults_of_the_contract() -> None:
         "eval": {"every_steps": None, "batch_size": 64, "at_end": True},
         "checkpoint": {"every_steps": None, "keep": 2, "resume": "auto", "from": None, "snapshot_steps": None},
         "predict": {"split": None},
-        "limits": {"max_restarts": 3, "step_timeout_seconds": 300, "lease_seconds": 10},
+        "limits": {"max_restarts": 3, "step_timeout_seconds": 300, "lease_seconds": 10, "device_memory_bytes": None},
     }
 
 

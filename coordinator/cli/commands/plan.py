@@ -109,7 +109,7 @@ def command(
             show_comparison(compare_layouts(job.spec, job.model, known, comm=comm), job.spec, output=output)
         return ExitCode.SUCCESS
     if job_file is not None:
-        shown = _of_job(check_job(job_file, _overrides(settings, shape, costs)), comm=comm)
+        shown = _of_job(check_job(job_file, _overrides(settings, shape, costs), with_parts=True), comm=comm)
     else:
         plan = shape.plan()
         print_notices(plan)
@@ -143,6 +143,7 @@ def _of_job(job: JobPlan, *, comm: float) -> Shown:
         recompute=job.recompute,
         partition=job.partition,
         choice=job.choice,
+        memory=job.memory,
         basis=job.basis,
         comm=comm,
     )

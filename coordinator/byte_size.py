@@ -1,0 +1,24 @@
+"""Numbers of bytes as people write and read them."""
+
+import re
+
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,3})?(KiB|MiB|GiB|TiB)$"
+"""What `bytes_of` reads as text."""
+
+
+def bytes_of(size: int | str) -> int:
+    """Return the bytes of a number of them, or of text such as ``1.5GiB``, which matches ``PATTERN``."""
+    if isinstance(size, int):
+        return size
+    assert re.fullmatch(PATTERN, size), size
+    number, unit = size[:-3], size[-3:]
+    return int(float(number) * _UNITS[unit])
+
+
+def shown(num_bytes: int) -> str:
+    """Return bytes with three digits in the largest unit that has at least one of them, such as ``1.50 GiB``."""
+    for name, unit in reversed(_UNITS.items()):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:#.3g}".rstrip(".") + f" {name}"
+    return f"{num_bytes} bytes"
