@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from coordinator.choices import PartitionMethod, ScheduleName
+from coordinator.choices import ScheduleName
 from coordinator.problem import Problem
 from coordinator.schedule.limits import Schedule
 from coordinator.sections import JobSpec
@@ -11,7 +11,6 @@ from coordinator.sections import JobSpec
 BUILT: Mapping[str, tuple[object, ...]] = {
     "parallel.tp": (1,),
     "parallel.zero_stage": (0,),
-    "parallel.partition": (PartitionMethod.EVEN,),
     "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM, ScheduleName.AUTO),
     "checkpoint.every_steps": (None,),
     "checkpoint.from": (None,),

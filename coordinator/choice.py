@@ -91,7 +91,7 @@ def compare(
 
     def plan_and_time(candidate: Candidate) -> tuple[Plan, Timeline]:
         changed = applied(spec, candidate)
-        layout = lay_out(changed, model)
+        layout = lay_out(changed, model, costs)
         units = _scaled(rows_of(changed) / rows_of(spec), comm=comm)
         return layout.train, predict(changed, layout, costs, units=units)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from coordinator import choices
+from coordinator.costs import CostModel
 from coordinator.facts import ModelFacts
 from coordinator.partition import StageSlice
 from coordinator.problem import Problem, SpecError
@@ -27,13 +28,18 @@ class Layout:
     """What the stages compute again."""
 
 
-def lay_out(spec: JobSpec, model: ModelFacts) -> Layout:
+def lay_out(spec: JobSpec, model: ModelFacts, costs: CostModel | None) -> Layout:
     """Return the training step of a job that fits its model, and whose schedule is not to be chosen.
 
+    Args:
+        spec: of the job.
+        model: its facts.
+        costs: of its model, for a partition that is ``balanced``.
+
     Raises:
-        SpecError: The plan breaks a rule.
+        SpecError: The plan breaks a rule, or stages are to be balanced and nothing is known of what layers cost.
     """
-    train, partition = train_plan(spec), stages_of(spec, model)
+    train, partition = train_plan(spec), stages_of(spec, model, costs)
     return Layout(partition=partition, train=train, recompute=_recompute(spec, partition, train))
 
 

@@ -10,7 +10,7 @@ from coordinator.layout import lay_out
 from coordinator.memory import WorkerMemory, predict_memory
 from coordinator.memory_limit import memory_problem
 from coordinator.partition import StageSlice
-from coordinator.pricing import Basis, basis_of, estimated_costs, given_costs, predict
+from coordinator.pricing import Basis, basis_of, given_costs, known_costs, predict
 from coordinator.problem import SpecError
 from coordinator.rules import microbatches_of
 from coordinator.schedule.plan import Plan, make_forward_plan
@@ -87,10 +87,11 @@ def plan_job(spec: JobSpec, *, model: ModelFacts, data: DataFacts) -> JobPlan:
     if problems:
         raise SpecError(problems)
     costs, choice, resolved = given_costs(spec, model), None, spec
+    known = known_costs(spec, model)
     if spec.schedule.name is ScheduleName.AUTO:
-        choice = choose(spec, model, costs or estimated_costs(spec, model))
+        choice = choose(spec, model, known)
         resolved = applied(spec, choice.best.candidate)
-    layout = lay_out(resolved, model)
+    layout = lay_out(resolved, model, known)
     if model.parts is not None:
         problem = memory_problem(
             spec, model.parts, hidden_size=model.hidden_size, partition=layout.partition, plan=layout.train

@@ -4,6 +4,7 @@ import enum
 from functools import lru_cache
 
 from coordinator.costs import CostModel, CostsError, from_text, stage_costs
+from coordinator.estimate import estimate
 from coordinator.facts import ModelFacts
 from coordinator.layout import Layout
 from coordinator.problem import Problem, SpecError
@@ -41,7 +42,18 @@ def given_costs(spec: JobSpec, model: ModelFacts) -> CostModel | None:
 
 def estimated_costs(spec: JobSpec, model: ModelFacts) -> CostModel | None:
     """Return what the model's config lets expect; None where nobody asked for the sizes of its parts."""
-    return None
+    if model.parts is None:
+        return None
+    return estimate(spec, model.parts, num_layers=model.num_layers, hidden_size=model.hidden_size)
+
+
+def known_costs(spec: JobSpec, model: ModelFacts) -> CostModel | None:
+    """Return the costs that the job holds, else those that are estimated; None where nothing is known.
+
+    Raises:
+        SpecError: Those that it holds are of a model of other layers.
+    """
+    return given_costs(spec, model) or estimated_costs(spec, model)
 
 
 def basis_of(costs: CostModel | None) -> Basis:

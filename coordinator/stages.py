@@ -1,22 +1,68 @@
 """The stages that a job asks for."""
 
+from coordinator.balanced import LayerCosts, balanced_sizes
+from coordinator.choices import PartitionMethod, Recompute
+from coordinator.costs import CostModel, PartCosts, at_rows
 from coordinator.facts import ModelFacts
 from coordinator.partition import StageSlice, even_partition, explicit_partition
+from coordinator.problem import Problem, SpecError
+from coordinator.rules import microbatches_of
 from coordinator.sections import JobSpec
 
-
-def num_stages_of(spec: JobSpec) -> int:
-    """Return the stages of one replica."""
-    return spec.parallel.pp * spec.schedule.num_chunks
+_NANOSECONDS = 10**9
 
 
-def stages_of(spec: JobSpec, model: ModelFacts) -> tuple[StageSlice, ...]:
+def stages_of(spec: JobSpec, model: ModelFacts, costs: CostModel | None) -> tuple[StageSlice, ...]:
     """Return the layers of each stage, stage 0 first.
 
+    Args:
+        spec: of a job that fits its model.
+        model: its facts.
+        costs: of its model, for a partition that is ``balanced``.
+
     Raises:
-        PartitionError: The model's layers cannot be shared out like this.
+        SpecError: Stages are to be balanced, and nothing is known of what layers cost.
     """
-    sizes = spec.parallel.layers_per_stage
+    sizes, num_stages = spec.parallel.layers_per_stage, spec.parallel.pp * spec.schedule.num_chunks
     if sizes is not None:
         return explicit_partition(sizes, num_layers=model.num_layers)
-    return even_partition(num_layers=model.num_layers, num_stages=num_stages_of(spec))
+    if spec.parallel.partition is PartitionMethod.EVEN:
+        return even_partition(num_layers=model.num_layers, num_stages=num_stages)
+    if costs is None:
+        told = "is balanced, but nothing is known of what layers cost; needs parallel.costs, which takt profile writes"
+        raise SpecError([Problem("parallel.partition", told)])
+    sizes = balanced_sizes(layer_costs(spec, costs, num_layers=model.num_layers), num_stages=num_stages)
+    assert sizes is not None  # any stage has room for anything
+    return explicit_partition(sizes, num_layers=model.num_layers)
+
+
+def layer_costs(spec: JobSpec, costs: CostModel, *, num_layers: int) -> LayerCosts:
+    """Return what the work of a step costs by layer, in nanoseconds: all microbatches of a replica, and the update.
+
+    Of what is computed again only whole stages count; so many layers of every stage make none slower than another.
+
+    Args:
+        spec: of the job.
+        costs: of its model.
+        num_layers: of its model.
+    """
+    num_microbatches = spec.train.gradient_accumulation_steps * microbatches_of(spec)
+    rows = spec.train.global_batch_size / (spec.parallel.dp * num_microbatches)
+    reduce_seconds = costs.reduce_seconds_per_byte if spec.parallel.dp > 1 else 0.0
+    again = {Recompute.FULL: num_microbatches, Recompute.EXCEPT_LAST: num_microbatches - 1}
+    num_forwards = num_microbatches
+    if isinstance(spec.train.recompute, Recompute):
+        num_forwards += again.get(spec.train.recompute, 0)
+
+    def nanoseconds(part: PartCosts) -> int:
+        forward = at_rows(part.forward_seconds, rows, costs.rows)
+        backward = at_rows(part.backward_seconds, rows, costs.rows)
+        update = part.optimizer_seconds + reduce_seconds * part.parameter_bytes
+        return round((num_forwards * forward + num_microbatches * backward + update) * _NANOSECONDS)
+
+    layers = tuple(map(nanoseconds, costs.layers))
+    return LayerCosts(
+        layers=layers if len(layers) == num_layers else layers * num_layers,
+        first=nanoseconds(costs.embeddings),
+        last=nanoseconds(costs.head),
+    )

@@ -132,7 +132,6 @@ def test_spec_with_a_name_of_64_characters_is_refused_and_of_63_is_taken() -> No
     [
         ("parallel__tp", 2, "is 2, which this version has not built; built: 1"),
         ("parallel__zero_stage", 1, "is 1, which this version has not built; built: 0"),
-        ("parallel__partition", "balanced", 'is "balanced", which this version has not built; built: even'),
         *(
             ("schedule__name", name, f'is "{name}", which this version has not built; built: {BUILT_SCHEDULES}')
             for name in UNBUILT_SCHEDULES.split()
