@@ -77,7 +77,8 @@ class Document:
     def _slice_at(self, event: dict[str, Any]) -> Slice:
         thread = (self.processes[event["pid"]], self.threads[event["pid"], event["tid"]])
         now = nanoseconds(event["ts"])
-        begun = [s for s in self.slices if (s.process, s.thread) == thread and s.start <= now <= s.end]
+        open_until = [(s, max(s.end, s.start + 1)) for s in self.slices if (s.process, s.thread) == thread]
+        begun = [s for s, end in open_until if s.start <= now < end]
         return max(begun, key=lambda s: s.start)
 
 

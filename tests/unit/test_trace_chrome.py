@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ def two_workers() -> Trace:
         span(COMPUTE, "step", 0.009, 0.010),
     )
     held = (Sample(time=0.001, in_flight=1, memory_bytes=7), Sample(time=0.009, in_flight=0, memory_bytes=None))
+    empty = (Sample(time=0.0, in_flight=0, memory_bytes=0),)
     return Trace(
         job="bert",
         schedule="zbh1",
@@ -50,7 +52,7 @@ def two_workers() -> Trace:
         clock_error_seconds=0.00015,
         workers=(
             WorkerTrace(worker=0, dp_rank=0, stages=(0,), spans=first, samples=held),
-            WorkerTrace(worker=1, dp_rank=0, stages=(1,), spans=second, samples=()),
+            WorkerTrace(worker=1, dp_rank=0, stages=(1,), spans=second, samples=empty),
         ),
     )
 
@@ -191,6 +193,7 @@ def test_chrome_counts_what_is_in_flight_and_memory_where_it_is_known() -> None:
     worker = "worker 0 (stage 0)"
     assert document.counter(worker, "in flight") == [(1_000_000, {"microbatches": 1}), (9_000_000, {"microbatches": 0})]
     assert document.counter(worker, "memory") == [(1_000_000, {"bytes": 7})]
+    assert document.counter("worker 1 (stage 1)", "memory") == [(0, {"bytes": 0})]
 
 
 def test_chrome_is_read_back_as_it_was_written() -> None:
@@ -210,6 +213,14 @@ def test_chrome_rounds_times_to_the_nearest_nanosecond() -> None:
 MEMORY_FIRST = """{"metadata": {"takt_trace": 1, "measured": {"job": "a", "schedule": "b", "origin": 0,
 "clock_error_seconds": 0, "workers": [{"worker": 0, "dp_rank": 0, "stages": [0]}]}},
 "traceEvents": [{"ph": "C", "pid": 1, "ts": 0.5, "name": "memory", "args": {"bytes": 1}}]}"""
+
+
+def test_chrome_reads_times_of_days_back_to_the_nanosecond() -> None:
+    random = Random(7)
+    starts = sorted(random.randrange(10**14) for _ in range(500))
+    spans = tuple(span(COMPUTE, "step", start / 1e9, (start + random.randrange(10**9)) / 1e9) for start in starts)
+    trace = with_spans(two_workers(), spans, ())
+    assert from_chrome("".join(to_chrome(trace, None))) == trace
 
 
 def damaged(**changes: Any) -> str:

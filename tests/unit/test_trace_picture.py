@@ -138,6 +138,8 @@ def test_picture_of_some_steps_leaves_the_others_out_and_counts_no_time_between_
     assert picture.texts[0] == "bert, gpipe, steps 2 to 3"
     assert [kind for kind, _, _ in picture.bars(0)] == ["F0", "gradient", "B0", "step"] * 2
     assert "measured: 1600 ms, idle 50.0%" in picture.texts
+    early = (span("step", 0, 2), span("step", 2, 5, step=2)), (span("other", 0, 4), span("step", 4, 5, step=2))
+    assert "measured: 5000 ms, idle 40.0%" in Picture(to_picture(trace_of(*early), first=1, last=2)).texts
     seconds = [tuple(replace(s, start=s.start * 20, end=s.end * 20) for s in own) for own in steps]
     assert "s" in Picture(to_picture(trace_of(*seconds), first=1, last=3)).texts
 
