@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from coordinator import built
 from coordinator.choices import PartitionMethod, ScheduleName
 from coordinator.rules import microbatches_of
 from coordinator.schedule.limits import Schedule, SizeError, check_size
@@ -86,13 +85,14 @@ def own_candidate(spec: JobSpec) -> Candidate:
     )
 
 
-def candidates_of(spec: JobSpec, *, num_layers: int, widely: bool) -> list[Candidate]:
+def candidates_of(spec: JobSpec, *, num_layers: int, widely: bool, can_balance: bool = True) -> list[Candidate]:
     """Return the layouts that ``spec`` could have, its own left out unless it is one of them.
 
     Args:
         spec: of the job, whose schedule may be ``auto``.
         num_layers: of its model.
         widely: whether the number of microbatches and the partition may change too, not only schedule and chunks.
+        can_balance: whether it is known what layers cost.
     """
     pp, own = spec.parallel.pp, own_candidate(spec)
     chunks = range(1, min(MAX_CHUNKS, num_layers // pp) + 1)
@@ -103,8 +103,8 @@ def candidates_of(spec: JobSpec, *, num_layers: int, widely: bool) -> list[Candi
     if widely:
         microbatches += _other_microbatches(spec)
         if own.partition != GIVEN:
-            values = built.BUILT.get("parallel.partition", tuple(PartitionMethod))
-            partitions += [each for each in PartitionMethod if each in values and each != own.partition]
+            others = [each for each in PartitionMethod if each != own.partition]
+            partitions += [each for each in others if can_balance or each is not PartitionMethod.BALANCED]
     return list(shapes(num_workers=pp, chunks=chunks, microbatches=microbatches, partitions=partitions))
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from coordinator.byte_size import bytes_of
 from coordinator.candidates import Candidate, applied, candidates_of, own_candidate, shapes
 from coordinator.choices import ScheduleName
 from coordinator.costs import CostModel
 from coordinator.facts import ModelFacts
-from coordinator.layout import lay_out
+from coordinator.layout import Layout, lay_out
+from coordinator.memory import predict_memory
 from coordinator.pricing import Basis, basis_of, predict, rows_of
 from coordinator.problem import SpecError
 from coordinator.schedule.plan import Plan, make_plan, num_commands
@@ -28,6 +31,10 @@ class Ranked:
     bubble_fraction: float
     peak_in_flight: float
     """Of the worker that holds most, in full-stage activations of the candidate's own microbatches."""
+    memory_bytes: int | None
+    """What the fullest worker needs of its device; None where nobody asked for the sizes of the model's parts."""
+    fits: bool | None
+    """Whether that is within limits.device_memory_bytes; None where one of the two is not known."""
     num_commands: int
     is_own: bool
     """Whether it is what the job itself says."""
@@ -43,7 +50,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Candidates, the best first; of such as take equally long the simpler one, with fewer chunks and commands."""
+    """Candidates, the best first: what fits, of these the shortest, of as long ones the simpler one, with fewer chunks
+    and commands."""
 
     ranked: tuple[Ranked, ...]
     left_out: tuple[LeftOut, ...]
@@ -86,17 +94,20 @@ def compare(
     Raises:
         SpecError: Not one of them can be planned.
     """
-    candidates = candidates_of(spec, num_layers=model.num_layers, widely=widely)
+    candidates = candidates_of(spec, num_layers=model.num_layers, widely=widely, can_balance=costs is not None)
     own = None if spec.schedule.name is ScheduleName.AUTO else own_candidate(spec)
 
-    def plan_and_time(candidate: Candidate) -> tuple[Plan, Timeline]:
+    def predicted(candidate: Candidate) -> _Predicted:
         changed = applied(spec, candidate)
         layout = lay_out(changed, model, costs)
         units = _scaled(rows_of(changed) / rows_of(spec), comm=comm)
-        return layout.train, predict(changed, layout, costs, units=units)
+        timeline = predict(changed, layout, costs, units=units)
+        return _Predicted(layout.train, timeline, _memory_bytes(changed, model, layout))
 
     forwards = spec.parallel.pp * spec.train.gradient_accumulation_steps
-    return _compared(candidates, own, plan_and_time, forwards=forwards, basis=basis_of(costs))
+    given = spec.limits.device_memory_bytes
+    limit = None if given is None else bytes_of(given)
+    return _compared(candidates, own, predicted, forwards=forwards, basis=basis_of(costs), limit_bytes=limit)
 
 
 def compare_sizes(own: Candidate, *, num_workers: int, max_chunks: int, comm: float = 0.0) -> Comparison:
@@ -110,16 +121,33 @@ def compare_sizes(own: Candidate, *, num_workers: int, max_chunks: int, comm: fl
         num_workers=num_workers, chunks=range(1, max_chunks + 1), microbatches=counts, partitions=[own.partition]
     )
 
-    def plan_and_time(candidate: Candidate) -> tuple[Plan, Timeline]:
+    def predicted(candidate: Candidate) -> _Predicted:
         plan = make_plan(
             candidate.schedule,
             num_workers=num_workers,
             num_chunks=candidate.num_chunks,
             num_microbatches=candidate.num_microbatches,
         )
-        return plan, simulate(plan, Costs(comm=comm))
+        return _Predicted(plan, simulate(plan, Costs(comm=comm)), None)
 
-    return _compared(list(candidates), own, plan_and_time, forwards=num_workers, basis=Basis.UNITS)
+    return _compared(list(candidates), own, predicted, forwards=num_workers, basis=Basis.UNITS, limit_bytes=None)
+
+
+class _Predicted(NamedTuple):
+    """What is known of a candidate."""
+
+    plan: Plan
+    timeline: Timeline
+    memory_bytes: int | None
+
+
+def _memory_bytes(spec: JobSpec, model: ModelFacts, layout: Layout) -> int | None:
+    if model.parts is None:
+        return None
+    memory = predict_memory(
+        spec, model.parts, hidden_size=model.hidden_size, partition=layout.partition, plan=layout.train
+    )
+    return max(worker.total for worker in memory)
 
 
 def _scaled(scale: float, *, comm: float) -> Costs:
@@ -129,10 +157,11 @@ def _scaled(scale: float, *, comm: float) -> Costs:
 def _compared(
     candidates: Sequence[Candidate],
     own: Candidate | None,
-    plan_and_time: Callable[[Candidate], tuple[Plan, Timeline]],
+    predict: Callable[[Candidate], _Predicted],
     *,
     forwards: int,
     basis: Basis,
+    limit_bytes: int | None,
 ) -> Comparison:
     """Return what is predicted of ``candidates`` and of ``own``, which must be possible where there is one."""
     if own is not None:
@@ -142,7 +171,7 @@ def _compared(
     problem: SpecError | None = None
     for candidate in tried:
         try:
-            plan, timeline = plan_and_time(candidate)
+            plan, timeline, memory_bytes = predict(candidate)
         except SpecError as error:
             if candidate == own:
                 raise
@@ -155,6 +184,8 @@ def _compared(
                 step=timeline.makespan,
                 bubble_fraction=timeline.bubble_fraction,
                 peak_in_flight=max(timeline.peak_in_flight),
+                memory_bytes=memory_bytes,
+                fits=None if limit_bytes is None or memory_bytes is None else memory_bytes <= limit_bytes,
                 num_commands=num_commands(plan),
                 is_own=candidate == own,
             )
@@ -164,9 +195,9 @@ def _compared(
     return Comparison(ranked=tuple(sorted(ranked, key=_rank)), left_out=tuple(left_out), basis=basis)
 
 
-def _rank(each: Ranked) -> tuple[float, tuple[int, int], int]:
+def _rank(each: Ranked) -> tuple[bool, float, tuple[int, int], int]:
     # Nine digits, so that the order of additions does not decide.
-    return float(f"{each.step:.9g}"), each.candidate.preference, each.num_commands
+    return each.fits is False, float(f"{each.step:.9g}"), each.candidate.preference, each.num_commands
 
 
 def within_budget(

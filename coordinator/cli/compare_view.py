@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from coordinator.byte_size import shown
 from coordinator.candidates import Candidate, settings
 from coordinator.choice import Comparison, Ranked
 from coordinator.cli.console import print_json, print_line, stdout
@@ -55,6 +56,8 @@ def compare_record(comparison: Comparison, spec: JobSpec | None) -> dict[str, An
                 "against_own": None if own is None else each.step / own.step - 1,
                 "bubble_fraction": each.bubble_fraction,
                 "peak_in_flight": each.peak_in_flight,
+                "memory_bytes": each.memory_bytes,
+                "fits": each.fits,
                 "num_commands": each.num_commands,
                 "is_own": each.is_own,
                 "options": _options(each.candidate, spec),
@@ -67,7 +70,9 @@ def compare_record(comparison: Comparison, spec: JobSpec | None) -> dict[str, An
 
 def compare_table(comparison: Comparison, spec: JobSpec | None) -> Table:
     """Return the table of a comparison, the best layout first."""
-    table = plain_table("RANK", "SCHEDULE", "CHUNKS", "MICROBATCHES", "LAYERS", "STEP", "AGAINST", "BUBBLE", "HELD")
+    table = plain_table(
+        "RANK", "SCHEDULE", "CHUNKS", "MICROBATCHES", "LAYERS", "STEP", "AGAINST", "BUBBLE", "HELD", "MEMORY"
+    )
     table.add_column("SELECTED BY", overflow="fold")
     base = comparison.own or comparison.best
     for rank, each in enumerate(comparison.ranked, start=1):
@@ -84,6 +89,7 @@ def compare_table(comparison: Comparison, spec: JobSpec | None) -> Table:
             _against(each.step, base.step),
             f"{each.bubble_fraction:.1%}",
             f"{each.peak_in_flight:g}",
+            _memory(each),
             Text("what the job says" if each.is_own else " ".join(options) or "-", style="bold" if each.is_own else ""),
         )
     return table
@@ -94,7 +100,7 @@ def compare_notes(comparison: Comparison) -> list[str]:
     base = "the job's own" if comparison.own is not None else "the best one"
     notes = [
         f"STEP: {_BASES[comparison.basis]}; AGAINST {base}; HELD: most activations at once, in full stages of the "
-        "row's own microbatches"
+        "row's own microbatches; MEMORY: of the fullest worker, what training keeps"
     ]
     slower = sum(not each.is_own for each in comparison.ranked[_MAX_ROWS:])
     if slower:
@@ -113,8 +119,9 @@ def choice_text(comparison: Comparison) -> str:
     others = ", ".join(f"{each.candidate.schedule} {_against(each.step, best.step)}" for each in rest)
     step = "" if comparison.basis is Basis.ESTIMATE else f" of {step_text(best.step, comparison.basis)}"
     how = {Basis.PROFILE: "measured costs", Basis.ESTIMATE: "estimated costs", Basis.UNITS: "equal stages"}
+    fits = " that fits" if best.fits else ""
     over = f"; {others}" if others else ""
-    return f"{_name(best.candidate)}, the shortest step{step} by {how[comparison.basis]}{over}"
+    return f"{_name(best.candidate)}, the shortest step{fits}{step} by {how[comparison.basis]}{over}"
 
 
 def step_text(step: float, basis: Basis) -> str:
@@ -122,6 +129,12 @@ def step_text(step: float, basis: Basis) -> str:
     if basis is Basis.UNITS:
         return f"{step:g}"
     return f"{step * 1000:.4g} ms" if step < 1 else f"{step:.4g} s"
+
+
+def _memory(each: Ranked) -> str:
+    if each.memory_bytes is None:
+        return "-"
+    return f"{shown(each.memory_bytes)}, too much" if each.fits is False else shown(each.memory_bytes)
 
 
 def _against(step: float, base: float) -> str:

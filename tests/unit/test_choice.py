@@ -9,6 +9,7 @@ import pytest
 from coordinator.candidates import Candidate, applied, candidates_of, own_candidate, settings
 from coordinator.choice import MAX_FORWARDS, Comparison, compare, within_budget
 from coordinator.costs import CostModel, from_document
+from coordinator.parts import MicrobatchSize, ModelPart, ModelParts
 from coordinator.planning import JobPlan, plan_job
 from coordinator.pricing import Basis
 from coordinator.problem import SpecError
@@ -209,3 +210,51 @@ def test_within_budget_leaves_out_the_largest_and_says_so_but_never_the_jobs_own
 def test_compare_by_costs_tells_what_they_are() -> None:
     assert compared(job(), from_document(costs(source="estimate"))).basis is Basis.ESTIMATE
     assert compared(job()).basis is Basis.UNITS
+
+
+def test_auto_takes_the_shortest_step_of_those_that_fit_a_device() -> None:
+    """A row holds 1 MB on each of four layers; with slow transfers gpipe is shortest, but it holds all 64 rows."""
+    row = MicrobatchSize(row=1e6)
+    parts = ModelParts(
+        embeddings=ModelPart(), layer=ModelPart(activation_bytes=row), head=ModelPart(), stage=ModelPart()
+    )
+    slow = {"latency_seconds": 50.0, "seconds_per_byte": 0.0, "bytes_per_row": 0.0}
+    given = json.dumps(costs(transfer=slow))
+
+    def chosen(limit: object) -> Comparison:
+        spec = job(parallel={"costs": given}, schedule=AUTO, limits={"device_memory_bytes": limit})
+        model, data = facts(spec)
+        choice = plan_job(spec, model=replace(model, num_layers=4, parts=parts), data=data).choice
+        assert choice is not None
+        return choice
+
+    free = chosen(None)
+    assert free.best.candidate.schedule == "gpipe"
+    assert {each.fits for each in free.ranked} == {None}
+    held = {each.candidate.schedule: round((each.memory_bytes or 0) / 1e6) for each in free.ranked}
+    assert (held["gpipe"], held["1f1b"], held["naive"]) == (64, 32, 8)
+    limited = chosen("50MiB")
+    fitting = [each for each in limited.ranked if each.fits]
+    assert fitting == list(limited.ranked[: len(fitting)])
+    assert limited.best.step == min(each.step for each in fitting) > free.best.step
+    assert {each.candidate.schedule for each in limited.ranked if each.fits is False} == {"gpipe", "zbh2"}
+    with pytest.raises(SpecError, match=r"limits.device_memory_bytes: is 1MiB, but worker"):
+        chosen("1MiB")
+
+
+def test_compare_balances_layers_only_where_it_is_known_what_they_cost() -> None:
+    def partitions(comparison: Comparison) -> set[str]:
+        return {each.candidate.partition for each in comparison.ranked}
+
+    assert partitions(compared(job())) == {"even"}
+    by_costs = compared(job(), from_document(costs(embeddings=part(1, 2))), num_layers=11)
+    assert partitions(by_costs) == {"even", "balanced"}
+    # Even stages are 3, 3, 3, 2 layers with the embeddings on the first; balanced ones 2, 3, 3, 3: 12 s become 9 s.
+    steps_of = {
+        each.candidate.partition: each.step
+        for each in by_costs.ranked
+        if (each.candidate.schedule, each.candidate.num_microbatches) == ("gpipe", 8)
+    }
+    stages = 4 * 9 / 1.0
+    assert steps_of["even"] == pytest.approx(1.07 * (stages + 7 * 12))
+    assert steps_of["balanced"] == pytest.approx(1.07 * (stages + 7 * 9))

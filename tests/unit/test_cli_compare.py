@@ -82,16 +82,17 @@ def test_compare_as_a_table_shows_the_best_the_jobs_own_and_what_selects_them(
 ) -> None:
     assert main(["plan", job_file(tmp_path, schedule="naive"), "--compare"]) == 0
     table, _, notes = capsys.readouterr().out.partition("\n\n")
-    rows = [line.split(maxsplit=9) for line in table.splitlines()]
-    assert rows[0][:9] == ["RANK", "SCHEDULE", "CHUNKS", "MICROBATCHES", "LAYERS", "STEP", "AGAINST", "BUBBLE", "HELD"]
+    rows = [line.split(maxsplit=10) for line in table.splitlines()]
+    columns = ["RANK", "SCHEDULE", "CHUNKS", "MICROBATCHES", "LAYERS", "STEP", "AGAINST", "BUBBLE", "HELD", "MEMORY"]
+    assert rows[0] == [*columns, "SELECTED BY"]
     # P=3, M=16 of half the length: 24 + (P-1)/2/2
-    best = ["1", "zbv", "2", "16", "even", "24.5", f"{24.5 / 72 - 1:+.1%}", "2.0%", "3"]
-    assert rows[1][:9] == best
-    assert rows[1][9].split("--set ")[1:] == [
+    best = ["1", "zbv", "2", "16", "even", "24.5", f"{24.5 / 72 - 1:+.1%}", "2.0%", "3", "-"]
+    assert rows[1][:10] == best
+    assert rows[1][10].split("--set ")[1:] == [
         "schedule.name=zbv ", "schedule.num_chunks=2 ", "schedule.num_microbatches=16",
     ]  # fmt: skip
     assert len(rows) == 1 + 12 + 1
-    assert rows[-1][1:] == ["naive", "1", "8", "even", "72", "+0.0%", "66.7%", "1", "what the job says"]
+    assert rows[-1][1:] == ["naive", "1", "8", "even", "72", "+0.0%", "66.7%", "1", "-", "what the job says"]
     assert "AGAINST the job's own" in notes
     assert "not shown: " in notes
 
@@ -190,4 +191,4 @@ def test_comm_in_forwards_beside_costs_in_seconds_is_refused(
 ) -> None:
     costs = str(write_costs(tmp_path))
     assert main(["plan", job_file(tmp_path), "--costs", costs, "--comm", "1", *compare]) == 2
-    assert "--comm is in forwards, but the job has costs in seconds" in capsys.readouterr().err
+    assert "--comm is in forwards, but this is predicted by costs in seconds" in capsys.readouterr().err

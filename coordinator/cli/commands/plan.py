@@ -15,15 +15,17 @@ from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.options import Output, OutputFormat, Settings
 from coordinator.cli.plan_shape import CUSTOM, Shape, refusal
 from coordinator.cli.plan_view import Shown, fold, is_drawn, plan_lines, plan_record, plan_title, plan_trace
-from coordinator.cli.preflight import check_job, print_notices
+from coordinator.cli.preflight import check_job, look_at, print_notices
 from coordinator.planning import JobPlan
-from coordinator.pricing import Basis, estimated_costs, given_costs, rows_of
+from coordinator.pricing import Basis, basis_of, given_costs, known_costs, rows_of
+from coordinator.problem import SpecError
 from coordinator.schedule.draw import draw
 from coordinator.schedule.limits import SizeError
 from coordinator.schedule.plan import Schedule
 from coordinator.schedule.simulate import Costs, simulate
 from coordinator.schedule.svg import to_svg
 from coordinator.schedule.text import to_csv
+from coordinator.validation import check_facts
 
 JobFile = Annotated[Path | None, typer.Argument(metavar="JOB.yaml", help="Plan of this job, as `validate` checks it.")]
 ScheduleName = Annotated[
@@ -103,10 +105,12 @@ def command(
         if job_file is None:
             show_comparison(_compared_sizes(shape, comm=comm), None, output=output)
         else:
-            job = check_job(job_file, _overrides(settings, shape, costs), with_parts=True)
-            _check_comm(job, comm)
-            known = given_costs(job.spec, job.model) or estimated_costs(job.spec, job.model)
-            show_comparison(compare_layouts(job.spec, job.model, known, comm=comm), job.spec, output=output)
+            spec, model, data = look_at(job_file, _overrides(settings, shape, costs), with_parts=True)
+            if problems := check_facts(spec, model, data):
+                raise SpecError(problems)
+            known = known_costs(spec, model)
+            _check_comm(basis_of(known), comm)
+            show_comparison(compare_layouts(spec, model, known, comm=comm), spec, output=output)
         return ExitCode.SUCCESS
     if job_file is not None:
         shown = _of_job(check_job(job_file, _overrides(settings, shape, costs), with_parts=True), comm=comm)
@@ -124,15 +128,14 @@ def _overrides(settings: list[str] | None, shape: Shape, costs: Path | None) -> 
     return [*(settings or []), *shape.settings(), *measured]
 
 
-def _check_comm(job: JobPlan, comm: float) -> None:
-    if comm and job.basis is not Basis.UNITS:
-        raise CliError(
-            ExitCode.INVALID, "--comm is in forwards, but the job has costs in seconds; leave one of them out"
-        )
+def _check_comm(basis: Basis, comm: float) -> None:
+    if comm and basis is not Basis.UNITS:
+        message = "--comm is in forwards, but this is predicted by costs in seconds; leave it out"
+        raise CliError(ExitCode.INVALID, message)
 
 
 def _of_job(job: JobPlan, *, comm: float) -> Shown:
-    _check_comm(job, comm)
+    _check_comm(job.basis, comm)
     timeline = job.prediction if comm == 0 else simulate(job.train, Costs(comm=comm), job.recompute)
     costs = given_costs(job.spec, job.model)
     if costs is not None:
