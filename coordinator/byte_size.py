@@ -17,8 +17,9 @@ def bytes_of(size: int | str) -> int:
 
 
 def shown(num_bytes: int) -> str:
-    """Return bytes with three digits in the largest unit that has at least one of them, such as ``1.50 GiB``."""
+    """Return bytes with three digits or four, in the largest unit of which there is one, such as ``1.50 GiB``."""
     for name, unit in reversed(_UNITS.items()):
         if num_bytes >= unit:
-            return f"{num_bytes / unit:#.3g}".rstrip(".") + f" {name}"
+            count = num_bytes / unit
+            return f"{count:.{2 if count < 10 else 1 if count < 100 else 0}f} {name}"
     return f"{num_bytes} bytes"

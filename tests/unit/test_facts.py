@@ -11,6 +11,7 @@ from takt.v1 import data_pb2
 
 from coordinator.facts import DataFacts, ModelFacts, Split
 from coordinator.local_facts import local_facts
+from coordinator.parts import wants_parts
 from coordinator.problem import SpecError
 from coordinator.spec import JobSpec, parse_spec
 
@@ -136,6 +137,50 @@ def test_local_facts_interrupted_while_it_starts_ends_what_it_has_started(
         local_facts(spec, time_limit_seconds=20)
     assert time.monotonic() - began < 15
     assert [answer.done() for answer in asked] == [True]
+
+
+def test_local_facts_with_parts_asks_the_model_for_those_that_the_data_need(programs: Path, spec: JobSpec) -> None:
+    answer = """
+        import json, sys
+        assert sys.argv[1:] == ["facts", "-", "--parts", "2", "96", "0"], sys.argv
+        assert json.load(sys.stdin)["model"]
+        size = {"fixed": 1, "fixed_linear": 2, "fixed_quadratic": 3, "row": 4, "row_linear": 5, "row_quadratic": 6}
+        part = {"parameters": "7", "tensors": 8, "forward_operations": size, "activation_bytes": size}
+        parts = {"embeddings": part, "shared": [{"parameters": "9", "tensors": 1, "blocks": [0, 5]}]}
+        print(json.dumps({"model_type": "bert", "parts": parts}))
+        """
+    write(programs, "stage_worker", answer)
+    model, _ = local_facts(spec, with_parts=True, time_limit_seconds=20)
+    assert model.parts is not None
+    assert model.parts.embeddings.parameters == 7
+    # 1 + 2 x 10 + 3 x 100, and twice 4 + 5 x 10 + 6 x 100
+    assert model.parts.embeddings.activation_bytes.at(rows=2, width=10) == 321 + 2 * 654
+    assert model.parts.embeddings.activation_bytes.at(rows=0, width=10) == 0
+    assert [(each.parameters, each.uses_of(range(3))) for each in model.parts.shared] == [(9, 1)]
+    assert ModelFacts.of(model.message()) == model
+
+
+def test_local_facts_with_parts_of_data_that_are_refused_still_tells_what_is_wrong_with_the_model(
+    programs: Path, spec: JobSpec
+) -> None:
+    write(programs, "stage_worker", "import sys; sys.exit(f'error: asked for {sys.argv[1:]}')")
+    write(programs, "dataloader_svc", "import sys; sys.exit('error: no split')")
+    with pytest.raises(SpecError) as caught:
+        local_facts(spec, with_parts=True, time_limit_seconds=20)
+    assert [str(problem) for problem in caught.value.problems] == ["model: asked for ['facts', '-']", "data: no split"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "wanted"),
+    [({}, False), ({"limits": {"device_memory_bytes": "1GiB"}}, True), ({"schedule": {"name": "auto"}}, True)],
+    ids=str,
+)
+def test_parts_are_wanted_where_a_job_is_planned_by_them(sections: dict[str, Any], wanted: bool) -> None:
+    config = {"model_type": "bert"}
+    assert (
+        wants_parts(parse_spec({"name": "a", "model": {"config": config}, "data": {"task": "demo"}, **sections}))
+        is wanted
+    )
 
 
 def test_local_facts_asks_both_programs_at_once(programs: Path, spec: JobSpec) -> None:
