@@ -1,10 +1,10 @@
 """The timeline of a run as its workers report it: its first steps and its last ones."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coordinator.trace.timeline import Sample, Span, Trace, WorkerTrace
+from coordinator.trace.timeline import Sample, Span, Trace, Track, WorkerTrace
 
 FIRST_STEPS = 5
 LAST_STEPS = 50
@@ -95,7 +95,7 @@ class Collected:
             schedule=schedule,
             origin=origin,
             clock_error_seconds=sum(apart) if len(errors) > 1 else 0.0,
-            workers=tuple(workers),
+            workers=tuple(_left_in_time(workers)),
         )
 
 
@@ -106,6 +106,28 @@ def _best_by_name(clocks: Sequence[ClockReading]) -> dict[str, tuple[float, floa
         if clock.name not in best or clock.error_seconds < best[clock.name][1]:
             best[clock.name] = clock.offset_seconds, clock.error_seconds
     return best
+
+
+def _left_in_time(workers: Sequence[WorkerTrace]) -> Iterator[WorkerTrace]:
+    """Yield workers whose sends end when their messages were taken, where they were seen to have left later.
+
+    By then they had left; the thread that looks after sends had to wait for a processor.
+    """
+    taken = {
+        (worker.dp_rank, span.step, span.name, span.stage, span.microbatch): span.end
+        for worker in workers
+        for span in worker.spans
+        if span.track is Track.RECEIVE
+    }
+    for worker in workers:
+        spans = []
+        for span in worker.spans:
+            if span.track is Track.SEND:
+                end = taken.get((worker.dp_rank, span.step, span.name, span.stage, span.microbatch), span.end)
+                spans.append(replace(span, end=max(span.start, min(span.end, end))))
+            else:
+                spans.append(span)
+        yield replace(worker, spans=tuple(spans))
 
 
 def _shifted(span: Span, shift: float) -> Span:

@@ -69,3 +69,33 @@ def test_the_latest_reading_of_a_worker_counts() -> None:
     collected.add(0, times(2, at=2.0, clock=reading("a", 10.0, 0.1)))
     collected.add(0, times(3, at=3.0, clock=None))
     assert starts(collected)[0] == [11.0, 12.0, 13.0]
+
+
+def message(track: Track, start: float, end: float, *, microbatch: int = 0, stage: int = 0) -> StepTimes:
+    name = "activation" if stage == 0 else "gradient"
+    span = Span(track=track, name=name, start=start, end=end, step=1, stage=stage, microbatch=microbatch, peer=9)
+    return StepTimes(step=1, spans=(span,), end=end, in_flight=0, memory_bytes=0, clock=None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken", "end"),
+    [(5.0, 4.0, 4.0), (3.0, 4.0, 3.0), (5.0, 0.5, 1.0)],  # seen late; taken late; clocks that are apart
+)
+def test_message_has_left_when_it_is_taken_however_late_that_was_seen(seen: float, taken: float, end: float) -> None:
+    collected = Collected(WORKERS)
+    collected.add(0, message(Track.SEND, 1.0, seen))
+    collected.add(1, message(Track.RECEIVE, 0.0, taken))
+    trace = collected.trace(job="j", schedule="1f1b", origin=0.0, zero=0.0)
+    assert trace is not None
+    assert [(span.start, span.end) for span in trace.workers[0].spans] == [(1.0, end)]
+    assert [(span.start, span.end) for span in trace.workers[1].spans] == [(0.0, taken)]
+
+
+@pytest.mark.parametrize("other", [{"microbatch": 1}, {"stage": 1}])
+def test_another_message_says_nothing_of_when_one_has_left(other: dict[str, int]) -> None:
+    collected = Collected(WORKERS)
+    collected.add(0, message(Track.SEND, 1.0, 5.0))
+    collected.add(1, message(Track.RECEIVE, 0.0, 2.0, **other))
+    trace = collected.trace(job="j", schedule="1f1b", origin=0.0, zero=0.0)
+    assert trace is not None
+    assert trace.workers[0].spans[0].end == 5.0
