@@ -15,9 +15,12 @@ from coordinator.spec import JobSpec
 def memory_problem(
     spec: JobSpec, parts: ModelParts, *, hidden_size: int, partition: Sequence[StageSlice], plan: Plan
 ) -> Problem | None:
-    """Return what is wrong where a worker needs more than ``limits.device_memory_bytes``; see ``predict_memory``."""
+    """Return what is wrong where a worker needs more than ``limits.device_memory_bytes``; see ``predict_memory``.
+
+    Predictions keep nothing that training does, and always fit.
+    """
     given = spec.limits.device_memory_bytes
-    if given is None:
+    if given is None or spec.predict.split is not None:
         return None
 
     def predicted(recompute: object) -> tuple[WorkerMemory, ...]:
