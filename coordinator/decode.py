@@ -9,7 +9,8 @@ from coordinator.events import Ended, EndKind, Faulted, ItemKind, Ready, Reporte
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError
 from coordinator.scoring import Row
-from coordinator.trace.collected import ClockReading, StepTimes
+from coordinator.trace.alignment import ClockReading
+from coordinator.trace.collected import StepTimes
 from coordinator.trace.timeline import Span, Track
 
 _KINDS = {data_pb2.PHASE_TRAIN: ItemKind.TRAIN, data_pb2.PHASE_EVALUATE: ItemKind.EVALUATE}

@@ -30,6 +30,7 @@ def planned_beside(measured: Trace, plan: Plan, *, step: int | None = None) -> T
         schedule=measured.schedule,
         unit_seconds=1.0,
         comm=costs.transfer,
+        optimizer=[costs.optimizer[worker] for worker in range(plan.placement.num_workers)],
         num_replicas=1 + max(worker.dp_rank for worker in measured.workers),
     )
     return repeated(planned, {step: start - first for step, start in sorted(starts.items())}, origin=measured.origin)

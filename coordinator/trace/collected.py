@@ -1,25 +1,14 @@
 """The timeline of a run as its workers report it: its first steps and its last ones."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from coordinator.trace.timeline import Sample, Span, Trace, Track, WorkerTrace
+from coordinator.trace.alignment import ClockReading, aligned
+from coordinator.trace.timeline import Sample, Span, Trace, WorkerTrace
 
 FIRST_STEPS = 5
 LAST_STEPS = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockReading:
-    """How a worker's clock stands to the coordinator's."""
-
-    name: str
-    """Alike where two workers read one clock."""
-    offset_seconds: float
-    """What to add to the worker's times to get the coordinator's."""
-    error_seconds: float
-    """How far that may be off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,64 +60,21 @@ class Collected:
             worker: next((each.clock for each in reversed(own) if each.clock is not None), None)
             for worker, own in steps.items()
         }
-        known = _best_by_name([clock for clock in clocks.values() if clock is not None])
-        workers, errors = [], {}
-        for worker, (dp_rank, stages) in self._workers.items():
-            clock = clocks[worker]
-            offset, errors[clock.name if clock else ""] = known[clock.name] if clock else (0.0, 0.0)
-            shift = offset - zero
-            workers.append(
+        workers, error = aligned(
+            [
                 WorkerTrace(
                     worker=worker,
                     dp_rank=dp_rank,
                     stages=stages,
-                    spans=tuple(_shifted(span, shift) for times in steps[worker] for span in times.spans),
+                    spans=tuple(span for times in steps[worker] for span in times.spans),
                     samples=tuple(
-                        Sample(time=times.end + shift, in_flight=times.in_flight, memory_bytes=times.memory_bytes)
+                        Sample(time=times.end, in_flight=times.in_flight, memory_bytes=times.memory_bytes)
                         for times in steps[worker]
                     ),
                 )
-            )
-        apart = sorted(errors.values())[-2:]  # workers of one clock are off by the same
-        return Trace(
-            job=job,
-            schedule=schedule,
-            origin=origin,
-            clock_error_seconds=sum(apart) if len(errors) > 1 else 0.0,
-            workers=tuple(_left_in_time(workers)),
+                for worker, (dp_rank, stages) in self._workers.items()
+            ],
+            clocks,
+            zero=zero,
         )
-
-
-def _best_by_name(clocks: Sequence[ClockReading]) -> dict[str, tuple[float, float]]:
-    """Return offset and error of each clock: the reading that is off least, whichever worker has it."""
-    best: dict[str, tuple[float, float]] = {}
-    for clock in clocks:
-        if clock.name not in best or clock.error_seconds < best[clock.name][1]:
-            best[clock.name] = clock.offset_seconds, clock.error_seconds
-    return best
-
-
-def _left_in_time(workers: Sequence[WorkerTrace]) -> Iterator[WorkerTrace]:
-    """Yield workers whose sends end when their messages were taken, where they were seen to have left later.
-
-    By then they had left; the thread that looks after sends had to wait for a processor.
-    """
-    taken = {
-        (worker.dp_rank, span.step, span.name, span.stage, span.microbatch): span.end
-        for worker in workers
-        for span in worker.spans
-        if span.track is Track.RECEIVE
-    }
-    for worker in workers:
-        spans = []
-        for span in worker.spans:
-            if span.track is Track.SEND:
-                end = taken.get((worker.dp_rank, span.step, span.name, span.stage, span.microbatch), span.end)
-                spans.append(replace(span, end=max(span.start, min(span.end, end))))
-            else:
-                spans.append(span)
-        yield replace(worker, spans=tuple(spans))
-
-
-def _shifted(span: Span, shift: float) -> Span:
-    return replace(span, start=span.start + shift, end=span.end + shift)
+        return Trace(job=job, schedule=schedule, origin=origin, clock_error_seconds=error, workers=workers)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from coordinator.trace.collected import FIRST_STEPS, LAST_STEPS, ClockReading, Collected, StepTimes
+from coordinator.trace.alignment import ClockReading
+from coordinator.trace.collected import FIRST_STEPS, LAST_STEPS, Collected, StepTimes
 from coordinator.trace.timeline import Span, Track
 
 WORKERS = {0: (0, (0,)), 1: (0, (1,))}
@@ -71,15 +72,17 @@ def test_the_latest_reading_of_a_worker_counts() -> None:
     assert starts(collected)[0] == [11.0, 12.0, 13.0]
 
 
-def message(track: Track, start: float, end: float, *, microbatch: int = 0, stage: int = 0) -> StepTimes:
+def message(
+    track: Track, start: float, end: float, *, microbatch: int = 0, stage: int = 0, clock: ClockReading | None = None
+) -> StepTimes:
     name = "activation" if stage == 0 else "gradient"
     span = Span(track=track, name=name, start=start, end=end, step=1, stage=stage, microbatch=microbatch, peer=9)
-    return StepTimes(step=1, spans=(span,), end=end, in_flight=0, memory_bytes=0, clock=None)
+    return StepTimes(step=1, spans=(span,), end=end, in_flight=0, memory_bytes=0, clock=clock)
 
 
 @pytest.mark.parametrize(
     ("seen", "taken", "end"),
-    [(5.0, 4.0, 4.0), (3.0, 4.0, 3.0), (5.0, 0.5, 1.0)],  # seen late; taken late; clocks that are apart
+    [(5.0, 4.0, 4.0), (3.0, 4.0, 3.0)],  # seen late; taken late
 )
 def test_message_has_left_when_it_is_taken_however_late_that_was_seen(seen: float, taken: float, end: float) -> None:
     collected = Collected(WORKERS)
@@ -99,3 +102,32 @@ def test_another_message_says_nothing_of_when_one_has_left(other: dict[str, int]
     trace = collected.trace(job="j", schedule="1f1b", origin=0.0, zero=0.0)
     assert trace is not None
     assert trace.workers[0].spans[0].end == 5.0
+
+
+@pytest.mark.parametrize(
+    ("errors", "moved"), [((0.25, 0.75), (-0.25, 0.75)), ((0.0, 0.5), (0.0, 1.0)), ((0, 0), (-0.5, 0.5))]
+)
+def test_no_message_is_taken_before_it_was_posted(errors: tuple[float, float], moved: tuple[float, float]) -> None:
+    """Readings put the taking one second before the posting; the less certain clock gives way further."""
+    collected = Collected(WORKERS)
+    collected.add(0, message(Track.SEND, 10.0, 10.1, clock=reading("a", 0.0, errors[0])))
+    collected.add(1, message(Track.RECEIVE, 58.0, 59.0, clock=reading("b", -50.0, errors[1])))
+    posted, taken = starts(collected)
+    assert posted == [pytest.approx(10.0 + moved[0])]
+    assert taken == [pytest.approx(8.0 + moved[1])]
+
+
+def test_messages_both_ways_leave_the_clocks_between_them() -> None:
+    """Truly 50 apart; ways of 0.01, but the readings are off by 0.3."""
+    collected = Collected(WORKERS)
+    for microbatch in range(4):
+        there, back = 10.0 + microbatch, 10.5 + microbatch
+        own = reading("a", 0.0, 0.001)
+        other = reading("b", -50.3, 0.4)
+        collected.add(0, message(Track.SEND, there, there + 0.01, microbatch=microbatch, clock=own))
+        collected.add(1, message(Track.RECEIVE, 50 + there, 50 + there + 0.01, microbatch=microbatch, clock=other))
+        collected.add(1, message(Track.SEND, 50 + back, 50 + back + 0.01, microbatch=microbatch, stage=1, clock=other))
+        collected.add(0, message(Track.RECEIVE, back, back + 0.01, microbatch=microbatch, stage=1, clock=own))
+    first, last = starts(collected)
+    assert last[0] - first[0] == pytest.approx(0.0, abs=0.011)
+    assert last[1] - first[1] == pytest.approx(0.0, abs=0.011)
