@@ -3,10 +3,14 @@
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 from coordinator.balanced import LayerCosts, balanced_sizes
 from coordinator.partition import PartitionError, even_partition
+
+_ROUNDS = 4
+"""How often sizes are made better from those of the round before, where a device holds several stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +47,8 @@ def sizes_in_memory(costs: LayerCosts, memory: DeviceMemory) -> tuple[int, ...]:
 
     Where a device holds one stage that is exact. Where it holds several, no device ever gets more than its limit
     either, but the slowest stage may be slower than it had to be, and layers may be refused that some other sizes
-    would have found room for: a device's memory is given to its stages in the proportions in which a few sizes that
-    were made without a limit for each stage need it, and of what comes of these the best is taken.
+    would have found room for: a device's memory is divided among its stages as some sizes that are known need it, and
+    of what fits then the best is taken.
 
     Raises:
         PartitionError: Nothing that was tried fits; the text says which stage needs how much, and what to do. Or there
@@ -54,13 +58,24 @@ def sizes_in_memory(costs: LayerCosts, memory: DeviceMemory) -> tuple[int, ...]:
     alone = _balanced(costs, memory, [memory.limit_bytes] * num_stages)
     if alone is not None and memory.fullest(alone) <= memory.limit_bytes:
         return alone  # each stage could have had a device for itself, so nothing that fits is faster
-    smallest = _smallest(memory, num_layers=num_layers)
-    even = [piece.num_layers for piece in even_partition(num_layers=num_layers, num_stages=num_stages)]
-    shared = (_balanced(costs, memory, _shares(memory, like)) for like in (smallest, even, alone) if like is not None)
-    found = [sizes for sizes in shared if sizes is not None]
-    if not found:
+    even = tuple(piece.num_layers for piece in even_partition(num_layers=num_layers, num_stages=num_stages))
+    alike = LayerCosts(layers=(1,) * num_layers)
+    low = _least(lambda room: _balanced(alike, memory, [room] * num_stages), max(memory.of_stages(even)))
+    smallest = min((_smaller(memory, sizes) for sizes in (even, low)), key=memory.fullest)
+    if memory.fullest(smallest) > memory.limit_bytes:
         raise PartitionError(_too_little(memory, smallest))
-    return min(found, key=lambda sizes: max(costs.of(sizes)))
+    best = smallest
+    for like in (smallest, even, low, *([alone] if alone is not None else [])):
+        best = _better(costs, memory, best, like)
+    for _ in range(_ROUNDS):
+        best = _better(costs, memory, best, best)
+    return best
+
+
+def _better(costs: LayerCosts, memory: DeviceMemory, best: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the better of ``best`` and of what fits if memory is divided as ``like`` needs it."""
+    sizes = _balanced(costs, memory, _shares(memory, like, memory.limit_bytes))
+    return best if sizes is None or max(costs.of(sizes)) >= max(costs.of(best)) else sizes
 
 
 def _balanced(costs: LayerCosts, memory: DeviceMemory, rooms: Sequence[int]) -> tuple[int, ...] | None:
@@ -72,21 +87,47 @@ def _balanced(costs: LayerCosts, memory: DeviceMemory, rooms: Sequence[int]) -> 
     )
 
 
-def _shares(memory: DeviceMemory, sizes: Sequence[int]) -> list[int]:
-    """Return the bytes for each stage if every device is divided as stages of ``sizes`` layers would need it."""
-    needed = memory.of_stages(sizes)
-    devices = memory.of_devices(needed)
-    shares = zip(needed, memory.worker_by_stage, strict=True)
-    return [memory.limit_bytes * own // max(1, devices[worker]) for own, worker in shares]
+def _shares(memory: DeviceMemory, sizes: Sequence[int], limit_bytes: int) -> list[int]:
+    """Return the bytes for each stage if what a device has is divided as stages of ``sizes`` layers need it.
+
+    Each stage has what it needs with one layer, and of what is left a share as large as that of what it needs more.
+    """
+    needed, num_layers = memory.of_stages(sizes), sum(sizes)
+    firsts = [*range(len(sizes) - 1), num_layers - 1]
+    one = [min(own, memory.stage_bytes(s, firsts[s], firsts[s] + 1)) for s, own in enumerate(needed)]
+    more = [own - least for own, least in zip(needed, one, strict=True)]
+    least_by_device, more_by_device = memory.of_devices(one), memory.of_devices(more)
+    num_chunks = len(sizes) // len(more_by_device)
+
+    def share(stage: int) -> int:
+        worker = memory.worker_by_stage[stage]
+        left = limit_bytes - least_by_device[worker]
+        if more_by_device[worker] == 0:
+            return one[stage] + left // num_chunks
+        return one[stage] + left * more[stage] // more_by_device[worker]
+
+    return [share(stage) for stage in range(len(sizes))]
 
 
-def _smallest(memory: DeviceMemory, *, num_layers: int) -> tuple[int, ...]:
-    """Return sizes whose largest stage takes as few bytes as it can."""
-    free, num_stages = LayerCosts(layers=(0,) * num_layers), len(memory.worker_by_stage)
-    even = [piece.num_layers for piece in even_partition(num_layers=num_layers, num_stages=num_stages)]
-    most = max(memory.of_stages(even))
-    room = bisect_left(range(most), True, key=lambda room: _balanced(free, memory, [room] * num_stages) is not None)
-    sizes = _balanced(free, memory, [room] * num_stages)
+def _smaller(memory: DeviceMemory, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return sizes whose fullest device has no more than with ``sizes``, and as little as a few rounds find."""
+    alike = LayerCosts(layers=(1,) * sum(sizes))
+
+    def divided(like: tuple[int, ...], limit_bytes: int) -> tuple[int, ...] | None:
+        return _balanced(alike, memory, _shares(memory, like, limit_bytes))
+
+    for _ in range(_ROUNDS):
+        most = memory.fullest(sizes)
+        found = _least(partial(divided, sizes), most)
+        if memory.fullest(found) >= most:
+            break
+        sizes = found
+    return sizes
+
+
+def _least(sizes_of: Callable[[int], tuple[int, ...] | None], most: int) -> tuple[int, ...]:
+    """Return the sizes that there are of the fewest bytes, of at most ``most``, which are enough for some."""
+    sizes = sizes_of(bisect_left(range(most), True, key=lambda num_bytes: sizes_of(num_bytes) is not None))
     assert sizes is not None
     return sizes
 

@@ -1,6 +1,6 @@
 """What a microbatch holds on a stage from its forward to the end of its backward, and the most that a worker holds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.choices import Recompute
@@ -99,12 +99,12 @@ def _waiting(part: ModelPart) -> MicrobatchSize:
     return part.waiting_bytes
 
 
-def peak_flights(instructions: Sequence[Instruction], flights: Sequence[Sequence[Flight]]) -> int:
+def peak_flights(instructions: Iterable[Instruction], flights: Mapping[int, Sequence[Flight]]) -> int:
     """Return the most bytes that a worker holds at once for the microbatches in flight.
 
     Args:
         instructions: its list.
-        flights: of each stage of the model, then of each microbatch of the step.
+        flights: by stage, of each microbatch of the step.
     """
     held: dict[tuple[int, int], int] = {}
     now = peak = 0

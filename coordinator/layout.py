@@ -14,6 +14,7 @@ from coordinator.schedule.limits import SizeError
 from coordinator.schedule.plan import Plan, make_plan
 from coordinator.schedule.recompute import Recompute
 from coordinator.spec import JobSpec
+from coordinator.stage_memory import memory_of_stages
 from coordinator.stages import stages_of
 
 
@@ -37,9 +38,11 @@ def lay_out(spec: JobSpec, model: ModelFacts, costs: CostModel | None) -> Layout
         costs: of its model, for a partition that is ``balanced``.
 
     Raises:
-        SpecError: The plan breaks a rule, or stages are to be balanced and nothing is known of what layers cost.
+        SpecError: The plan breaks a rule, or stages are to be balanced and nothing is known of what layers cost, or
+            no such ones were found that fit their devices.
     """
-    train, partition = train_plan(spec), stages_of(spec, model, costs)
+    train = train_plan(spec)
+    partition = stages_of(spec, model, costs=costs, memory=memory_of_stages(spec, model, train))
     return Layout(partition=partition, train=train, recompute=_recompute(spec, partition, train))
 
 

@@ -3,8 +3,9 @@
 from coordinator.balanced import LayerCosts, balanced_sizes
 from coordinator.choices import PartitionMethod, Recompute
 from coordinator.costs import CostModel, PartCosts, at_rows
+from coordinator.device_memory import DeviceMemory, sizes_in_memory
 from coordinator.facts import ModelFacts
-from coordinator.partition import StageSlice, even_partition, explicit_partition
+from coordinator.partition import PartitionError, StageSlice, even_partition, explicit_partition
 from coordinator.problem import Problem, SpecError
 from coordinator.rules import microbatches_of
 from coordinator.sections import JobSpec
@@ -12,16 +13,20 @@ from coordinator.sections import JobSpec
 _NANOSECONDS = 10**9
 
 
-def stages_of(spec: JobSpec, model: ModelFacts, costs: CostModel | None) -> tuple[StageSlice, ...]:
+def stages_of(
+    spec: JobSpec, model: ModelFacts, *, costs: CostModel | None = None, memory: DeviceMemory | None = None
+) -> tuple[StageSlice, ...]:
     """Return the layers of each stage, stage 0 first.
 
     Args:
         spec: of a job that fits its model.
         model: its facts.
         costs: of its model, for a partition that is ``balanced``.
+        memory: what such stages may take; None: as much as they need.
 
     Raises:
-        SpecError: Stages are to be balanced, and nothing is known of what layers cost.
+        SpecError: Stages are to be balanced, and nothing is known of what layers cost, or no such ones were found that
+            fit their devices.
     """
     sizes, num_stages = spec.parallel.layers_per_stage, spec.parallel.pp * spec.schedule.num_chunks
     if sizes is not None:
@@ -31,9 +36,20 @@ def stages_of(spec: JobSpec, model: ModelFacts, costs: CostModel | None) -> tupl
     if costs is None:
         told = "is balanced, but nothing is known of what layers cost; needs parallel.costs, which takt profile writes"
         raise SpecError([Problem("parallel.partition", told)])
-    sizes = balanced_sizes(layer_costs(spec, costs, num_layers=model.num_layers), num_stages=num_stages)
-    assert sizes is not None  # any stage has room for anything
+    sizes = _balanced(spec, layer_costs(spec, costs, num_layers=model.num_layers), memory, num_stages=num_stages)
     return explicit_partition(sizes, num_layers=model.num_layers)
+
+
+def _balanced(spec: JobSpec, costs: LayerCosts, memory: DeviceMemory | None, *, num_stages: int) -> tuple[int, ...]:
+    if memory is None:
+        sizes = balanced_sizes(costs, num_stages=num_stages)
+        assert sizes is not None  # any stage has room for anything
+        return sizes
+    try:
+        return sizes_in_memory(costs, memory)
+    except PartitionError as error:
+        message = f"is {spec.limits.device_memory_bytes}, but {error}"
+        raise SpecError([Problem("limits.device_memory_bytes", message)]) from None
 
 
 def layer_costs(spec: JobSpec, costs: CostModel, *, num_layers: int) -> LayerCosts:

@@ -119,7 +119,7 @@ def _recompute_problems(spec: JobSpec, model: ModelFacts) -> Iterator[Problem]:
     """Yield the stages of a list that are said to have more layers than they get; balanced ones do all they have."""
     if not isinstance(spec.train.recompute, tuple) or spec.parallel.partition is PartitionMethod.BALANCED:
         return
-    for piece, recomputed in zip(stages_of(spec, model, None), spec.train.recompute, strict=True):
+    for piece, recomputed in zip(stages_of(spec, model), spec.train.recompute, strict=True):
         if recomputed > piece.num_layers:
             yield Problem(
                 "train.recompute",

@@ -147,14 +147,14 @@ def test_a_worker_of_two_stages_has_its_memory_divided_by_what_they_need() -> No
     assert max(sizes) == 4
 
 
-def test_sizes_of_2048_layers_on_256_workers_of_two_stages_take_no_second() -> None:
-    in_flight = [min(256, 512 - stage) for stage in range(512)]
+def test_sizes_of_1024_layers_on_128_workers_of_two_stages_take_no_second() -> None:
+    in_flight = [min(128, 256 - stage) for stage in range(256)]
     memory = DeviceMemory(
-        limit_bytes=2000,
+        limit_bytes=1000,
         stage_bytes=lambda stage, first, end: in_flight[stage] * (end - first),
-        worker_by_stage=v_shaped(256).worker_by_stage,
+        worker_by_stage=v_shaped(128).worker_by_stage,
     )
     began = time.process_time()
-    sizes = sizes_in_memory(LayerCosts(layers=(1_000_000,) * 2048, first=9_000_000), memory)
+    sizes = sizes_in_memory(LayerCosts(layers=(1_000_000,) * 1024, first=9_000_000), memory)
     assert time.process_time() - began < 1
-    assert fullest(memory, sizes) <= 2000
+    assert fullest(memory, sizes) <= 1000

@@ -35,7 +35,7 @@ def costs(**changes: Any) -> CostModel:
 
 
 def sizes(job: JobSpec, known: CostModel | None, *, model: ModelFacts = MODEL) -> list[int]:
-    return [piece.num_layers for piece in stages_of(job, model, known)]
+    return [piece.num_layers for piece in stages_of(job, model, costs=known)]
 
 
 def test_layer_costs_are_those_of_all_microbatches_and_one_update() -> None:
@@ -95,7 +95,7 @@ def test_balanced_stages_of_several_chunks_are_one_for_each() -> None:
 
 def test_balanced_stages_without_costs_are_refused_with_where_to_get_them() -> None:
     with pytest.raises(SpecError) as caught:
-        stages_of(spec(), MODEL, None)
+        stages_of(spec(), MODEL)
     assert str(caught.value) == (
         "parallel.partition: is balanced, but nothing is known of what layers cost; "
         "needs parallel.costs, which takt profile writes"
