@@ -39,4 +39,5 @@ def assignment_of(plan: JobPlan, *, job: str, attempt: int, worker: int, data_se
         vocabulary_size=plan.data.vocabulary_size,
         pp_rank_by_stage=plan.train.placement.worker_by_stage,
         layers_by_stage=[part.num_layers for part in plan.partition],
+        split_digests=[pb.SplitDigest(split=split.name, digest=split.digest) for split in plan.data.splits],
     )

@@ -58,14 +58,15 @@ class DataClient:
         return DataFacts.of(response.facts)
 
     async def describe(
-        self, job: str, *, phase: pb.Phase, split: str, first: int, count: int
+        self, job: str, *, phase: pb.Phase, split: str, digest: str, first: int, count: int
     ) -> list[pb.StepDescription]:
         """Return shapes of consecutive steps, waiting for a service that is away or loads their split.
 
         Raises:
-            DataError: the service refuses, stays away, or loads for too long.
+            DataError: the service refuses, for instance because its rows of the split have not this digest, which is
+                empty where any may be had; it stays away, or loads for too long.
         """
-        request = pb.DescribeStepsRequest(job=job, phase=phase, split=split, first=first, count=count)
+        request = pb.DescribeStepsRequest(job=job, phase=phase, split=split, digest=digest, first=first, count=count)
         loop = asyncio.get_running_loop()
         began = alive_at = loop.time()
         is_told = False

@@ -1,7 +1,7 @@
 """Sends a run's items to its workers, in order, each as soon as its step is described."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from takt.v1 import data_pb2
 
@@ -26,6 +26,7 @@ class Issuing:
         sequence: Sequence,
         credit: int,
         dispatch: Dispatch,
+        digests: Mapping[str, str],
         data: DataClient,
         streams: Streams,
         on_error: Callable[[Exception], None],
@@ -34,6 +35,7 @@ class Issuing:
         self._sequence = sequence
         self._ahead = credit + MARGIN_STEPS
         self._dispatch = dispatch
+        self._digests = digests
         self._data = data
         self._streams = streams
         self._on_error = on_error
@@ -85,6 +87,8 @@ class Issuing:
 
     def _lookahead(self, phase: data_pb2.Phase, split: str, last: int) -> Lookahead:
         async def fetch(first: int, count: int) -> list[data_pb2.StepDescription]:
-            return await self._data.describe(self._job, phase=phase, split=split, first=first, count=count)
+            return await self._data.describe(
+                self._job, phase=phase, split=split, digest=self._digests[split], first=first, count=count
+            )
 
         return Lookahead(fetch, last=last, ahead=self._ahead)

@@ -166,6 +166,7 @@ class Runner:
             sequence=self._setting.sequence,
             credit=self._setting.credit,
             dispatch=Dispatch(self._plan, job=self.job, attempt=self.attempt),
+            digests={split.name: split.digest for split in self._plan.data.splits},
             data=self._services.data,
             streams=self._streams,
             on_error=self._issuing_failed,

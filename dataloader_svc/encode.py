@@ -29,6 +29,7 @@ def encode_facts(facts: DataFacts) -> pb.DataFacts:
                 labelled=split.labelled,
                 steps=split.evaluation_steps,
                 malformed=split.num_malformed,
+                digest=split.digest,
             )
             for split in facts.splits
         ],

@@ -23,5 +23,9 @@ class RequestError(DataServiceError):
     """A request does not fit the job it names."""
 
 
+class ReplacedError(DataServiceError):
+    """What the rows of a split come from is not what it was when the job was checked."""
+
+
 class UnknownJobError(DataServiceError):
     """No job of this id has a spec in the state folder."""

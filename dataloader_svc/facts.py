@@ -7,7 +7,7 @@ from dataloader_svc.errors import DataFileError, SpecError
 from dataloader_svc.labels import labels_of
 from dataloader_svc.settings import DataSettings, Objective
 from dataloader_svc.splits import SplitName
-from dataloader_svc.tokens import RowTokenizer, open_tokenizer, require_mask_token
+from dataloader_svc.tokens import RowTokenizer, open_tokenizer, require_mask_token, rows_digest
 
 MAX_STEPS = 2**32 - 1
 """Step numbers are 32 bits wide on the wire."""
@@ -27,6 +27,8 @@ class SplitFacts:
     """Forward-only steps that a pass over it takes."""
     num_malformed: int
     """Lines of its file that were left out."""
+    digest: str
+    """That of its tokenised rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,4 +131,5 @@ def _split_facts(settings: DataSettings, tokenizer: RowTokenizer, split: SplitNa
         labelled=settings.objective.is_token_level or rows.labels is not None,
         evaluation_steps=settings.evaluation(len(rows)).steps_per_epoch,
         num_malformed=rows.num_malformed,
+        digest=rows_digest(rows, tokenizer),
     )

@@ -11,7 +11,7 @@ from takt.v1 import data_pb2 as pb
 from takt.v1 import data_pb2_grpc as pb_grpc
 
 from dataloader_svc.encode import MESSAGE_BYTES, encode_facts, encode_microbatch, encode_step
-from dataloader_svc.errors import DataServiceError, RequestError, UnknownJobError
+from dataloader_svc.errors import DataServiceError, ReplacedError, RequestError, UnknownJobError
 from dataloader_svc.microbatches import Microbatch
 from dataloader_svc.sharding import StepRangeError
 from dataloader_svc.store import Datasets, Phase
@@ -20,6 +20,7 @@ SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["DataService"].full_name
 
 STATUS: StatusTable = {
     DataServiceError: grpc.StatusCode.INVALID_ARGUMENT,  # the job or the request is wrong: do not retry
+    ReplacedError: grpc.StatusCode.FAILED_PRECONDITION,  # until the former files are back
     StepRangeError: grpc.StatusCode.OUT_OF_RANGE,
     UnknownJobError: grpc.StatusCode.NOT_FOUND,
 }
@@ -40,7 +41,12 @@ class DataServicer(pb_grpc.DataServiceServicer):
     async def DescribeSteps(self, request: pb.DescribeStepsRequest, context: Context) -> pb.DescribeStepsResponse:  # noqa: N802
         """Tell the shapes of consecutive steps."""
         steps = await self._datasets.describe(
-            request.job, _phase(request.phase), request.split, first=request.first, count=request.count
+            request.job,
+            _phase(request.phase),
+            request.split,
+            first=request.first,
+            count=request.count,
+            digest=request.digest,
         )
         return pb.DescribeStepsResponse(steps=[encode_step(step) for step in steps])
 
@@ -54,6 +60,7 @@ class DataServicer(pb_grpc.DataServiceServicer):
                 step=request.step,
                 dp_rank=request.dp_rank,
                 columns=request.columns,
+                digest=request.digest,
             )
             messages = _messages(microbatches)
             while (message := await asyncio.to_thread(next, messages, None)) is not None:

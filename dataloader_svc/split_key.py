@@ -8,8 +8,10 @@ from pathlib import Path
 import tokenizers
 
 from dataloader_svc.corpus import FileStamp
+from dataloader_svc.errors import ReplacedError
 from dataloader_svc.settings import MalformedLines
 from dataloader_svc.splits import SplitName
+from dataloader_svc.tokens import DECIDING_FILES
 
 SOURCES = Path(__file__).parent
 
@@ -27,6 +29,29 @@ class SplitKey:
     max_length: int
     max_train_rows: int | None
     stamps: tuple[FileStamp, ...]
+
+    def check_unchanged(self, *, known: str, found: str, job: str) -> None:
+        """Check that the rows of this key are those that a job was checked with.
+
+        Args:
+            known: their digest then; empty where it is not known.
+            found: their digest now.
+            job: id of the job.
+
+        Raises:
+            ReplacedError: they are others.
+        """
+        if known in ("", found):
+            return
+        if known.partition(".")[0] != found.partition(".")[0]:
+            files = [str(stamp.path) for stamp in self.stamps if stamp.path.name not in DECIDING_FILES]
+            what = f"the rows of the split {self.split} in {', '.join(files) or f'the built-in task {self.task}'}"
+        else:
+            what = f"the tokenizer in {self.tokenizer or 'the data service'}"
+        raise ReplacedError(
+            f"{what} changed after job {job} was checked, so it cannot go on; start it again, with what is there now "
+            "or with what was there before put back, and leave its files alone while it runs"
+        )
 
     def digest(self, *, service: str) -> str:
         """Return the digest of all this that outlives a process: the contents of the files, wherever they lie.

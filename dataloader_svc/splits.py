@@ -1,6 +1,8 @@
 """The splits of a task and their rows as text."""
 
 import enum
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +26,9 @@ class SplitName(enum.StrEnum):
         return "test" if self is SplitName.AX else self.value
 
 
+DIGEST_BYTES = 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRows:
     """All rows of one split, in file order."""
@@ -39,6 +44,13 @@ class SplitRows:
 
     def __len__(self) -> int:
         return len(self.first)
+
+    def digest(self) -> str:
+        """Return the digest of all texts and labels; rows that are equal have equal ones, wherever they come from."""
+        hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        for column in (self.first, self.second, self.labels):
+            hasher.update(json.dumps(column).encode())
+        return hasher.hexdigest()
 
     def with_ids(self, ids: Sequence[int]) -> "SplitRows":
         """Return the rows with label ``ids[i]`` for ``i``; numbers that are no ids, for which none are given, stay."""

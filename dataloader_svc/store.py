@@ -95,32 +95,36 @@ class Datasets:
         check_allowed(settings, self._roots)
         return await asyncio.get_running_loop().run_in_executor(self._inspections, inspect_data, settings)
 
-    async def describe(self, job: str, phase: Phase, split: str, *, first: int, count: int) -> list[StepShape]:
+    async def describe(
+        self, job: str, phase: Phase, split: str, *, first: int, count: int, digest: str
+    ) -> list[StepShape]:
         """Return the shapes of up to ``count`` steps from ``first`` on; fewer where the phase ends earlier.
 
         Raises:
             DataServiceError: the job, the split or a number does not fit.
+            ReplacedError: the split has other rows than those of ``digest``, which is empty where any will do.
         """
         if first < 1 or count > MAX_STEPS_DESCRIBED:
             raise RequestError(
                 f"first is {first} and count is {count}; steps count from 1, at most {MAX_STEPS_DESCRIBED} in one call"
             )
-        steps = await self._open(job, phase, split)
+        steps = await self._open(job, phase, split, digest)
         numbers = range(first, min(first + count, steps.num_steps + 1))
         rows = [await self._rows(steps.sharding, number) for number in numbers]
         return await asyncio.to_thread(lambda: [steps.batcher.shape(each) for each in rows])
 
     async def read(
-        self, job: str, phase: Phase, split: str, *, step: int, dp_rank: int, columns: Sequence[str]
+        self, job: str, phase: Phase, split: str, *, step: int, dp_rank: int, columns: Sequence[str], digest: str
     ) -> Iterator[Microbatch]:
         """Return the microbatches of one step of one replica, in ascending order, each built when it is asked for.
 
         Raises:
             DataServiceError: the job, the split, the replica or a column does not fit.
+            ReplacedError: the split has other rows than those of ``digest``, which is empty where any will do.
             StepRangeError: the phase has no such step.
         """
         names = _columns(columns)
-        steps = await self._open(job, phase, split)
+        steps = await self._open(job, phase, split, digest)
         if dp_rank >= steps.sharding.num_replicas:
             raise RequestError(
                 f"dp_rank is {dp_rank}, the job has {steps.sharding.num_replicas} replicas, counted from 0"
@@ -144,11 +148,12 @@ class Datasets:
         for threads in (self._loads, self._inspections):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _open(self, job: str, phase: Phase, split: str) -> _Steps:
+    async def _open(self, job: str, phase: Phase, split: str, digest: str) -> _Steps:
         name = _split_name(phase, split)
         settings, key = await asyncio.to_thread(self._look_up, job, name)
         kept = await self._splits.get(key, lambda: self._load(settings, key))
         rows = kept.rows
+        key.check_unchanged(known=digest, found=rows.digest, job=job)
         batcher = Batcher(
             rows=rows,
             target=target_of(settings, rows),

@@ -26,6 +26,7 @@ def pack(rows: TokenisedRows, *, name: str) -> bytes:
         "pad_token_id": np.array(rows.pad_token_id),
         "mask_token_id": None if rows.mask_token_id is None else np.array(rows.mask_token_id),
         "ordinary_ids_V": rows.ordinary_ids_V,
+        "digest": np.frombuffer(rows.digest.encode(), dtype=np.uint8),
     }
     content: bytes = save({key: np.ascontiguousarray(values) for key, values in columns.items() if values is not None})
     return _seal(content, name) + content
@@ -51,6 +52,7 @@ def unpack(sealed: bytes, *, name: str) -> TokenisedRows:
         pad_token_id=columns["pad_token_id"].item(),
         mask_token_id=None if mask_token_id is None else mask_token_id.item(),
         ordinary_ids_V=columns["ordinary_ids_V"],
+        digest=columns["digest"].tobytes().decode(),
     )
 
 

@@ -4,6 +4,7 @@ The library's threads do the work; no process is forked, and neither torch nor
 transformers is imported.
 """
 
+import hashlib
 import json
 import shutil
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from dataloader_svc.errors import SpecError, TokenizerError
-from dataloader_svc.splits import SplitRows
+from dataloader_svc.splits import DIGEST_BYTES, SplitRows
 from dataloader_svc.vocabulary import MASK_TOKEN, PAD_TOKEN, SPECIAL_TOKENS, demo_config, demo_tokenizer
 
 ROWS_AT_ONCE = 2048
@@ -51,6 +52,8 @@ class TokenisedRows:
     """None where the tokenizer has no mask token."""
     ordinary_ids_V: npt.NDArray[np.int32]
     """Ids of the vocabulary without its special tokens, ascending."""
+    digest: str
+    """That of the text and the tokenizer that they come from, see `rows_digest`."""
     num_maskable_N: npt.NDArray[np.int64] = field(init=False)
     """Tokens of each row that are not special."""
 
@@ -79,10 +82,13 @@ class RowTokenizer:
         pad_token_id: int,
         mask_token_id: int | None,
         folder: Path | None,
+        digest: str,
     ) -> None:
         self._library = library
         self._config = config
         self._folder = folder
+        self.digest = digest
+        """Digest of all of it that tokens depend on."""
         self.pad_token_id = pad_token_id
         """Id that fills a row up to its microbatch's width."""
         self.mask_token_id = mask_token_id
@@ -143,6 +149,7 @@ class RowTokenizer:
             pad_token_id=self.pad_token_id,
             mask_token_id=self.mask_token_id,
             ordinary_ids_V=self._ordinary_ids(),
+            digest=rows_digest(rows, self),
         )
 
     def _ordinary_ids(self) -> npt.NDArray[np.int32]:
@@ -165,6 +172,11 @@ class RowTokenizer:
         (folder / "tokenizer_config.json").write_text(json.dumps(self._config, indent=2) + "\n", encoding="utf-8")
 
 
+def rows_digest(rows: SplitRows, tokenizer: RowTokenizer) -> str:
+    """Return the digest of a split's tokenised rows: that of its text, a dot, that of its tokenizer."""
+    return f"{rows.digest()}.{tokenizer.digest}"
+
+
 def _labels(labels: tuple[int, ...] | tuple[float, ...]) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
     are_ids = all(isinstance(label, int) for label in labels)
     return np.array(labels, dtype=np.int64) if are_ids else np.array(labels, dtype=np.float32)
@@ -177,12 +189,14 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
         TokenizerError: the folder holds no fast tokenizer, or one that cannot pad or cut.
     """
     if folder is None:
+        built_in = demo_tokenizer()
         return RowTokenizer(
-            demo_tokenizer(),
+            built_in,
             config=demo_config(),
             pad_token_id=SPECIAL_TOKENS.index(PAD_TOKEN),
             mask_token_id=SPECIAL_TOKENS.index(MASK_TOKEN),
             folder=None,
+            digest=_digest(built_in.to_str().encode()),
         )
     path = folder / "tokenizer.json"
     try:
@@ -195,7 +209,8 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
             "save the tokenizer there with AutoTokenizer.from_pretrained(...).save_pretrained(...)"
         )
     try:
-        library = Tokenizer.from_file(str(path))
+        content = path.read_bytes()
+        library = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower
         raise TokenizerError(f"data.tokenizer: {path} cannot be read: {error}") from error
     config = _read_json(folder / "tokenizer_config.json")
@@ -213,9 +228,19 @@ def open_tokenizer(folder: Path | None) -> RowTokenizer:
             f"data.tokenizer: {folder} names no pad token of its vocabulary; load it with AutoTokenizer, set pad_token "
             "to a token that it has, for instance its eos_token, and save it again with save_pretrained"
         )
+    mask_token_id = find_id("mask_token")
     return RowTokenizer(
-        library, config=config, pad_token_id=pad_token_id, mask_token_id=find_id("mask_token"), folder=folder
+        library,
+        config=config,
+        pad_token_id=pad_token_id,
+        mask_token_id=mask_token_id,
+        folder=folder,
+        digest=_digest(content, side, pad_token_id, mask_token_id),
     )
+
+
+def _digest(content: bytes, *settings: str | int | None) -> str:
+    return hashlib.blake2b(json.dumps(settings).encode() + content, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def require_mask_token(token_id: int | None, *, tokenizer: Path | None) -> int:

@@ -5,8 +5,9 @@ One thread reads; the engine waits only for what is not there yet. Which step is
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import grpc
 import structlog
@@ -59,6 +60,7 @@ class DataServiceSource:
         job: str,
         dp_rank: int,
         columns: Collection[str],
+        digests: Mapping[str, str] = MappingProxyType({}),
         limit_seconds: float = _LIMIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,6 +72,7 @@ class DataServiceSource:
             job: job id.
             dp_rank: replica whose rows are wanted.
             columns: names of the columns to ask for.
+            digests: digest that the rows of a split must have, by its name; a split without one may have any.
             limit_seconds: how long ``get`` waits; a service that is away is asked again as long as nobody waits.
             clock: monotonic seconds.
         """
@@ -78,6 +81,7 @@ class DataServiceSource:
         self._job = job
         self._dp_rank = dp_rank
         self._columns = tuple(sorted(columns))
+        self._digests = digests
         self._limit_seconds = limit_seconds
         self._clock = clock
         self._changed = threading.Condition()
@@ -206,6 +210,7 @@ class DataServiceSource:
             step=number,
             dp_rank=self._dp_rank,
             columns=self._columns,
+            digest=self._digests.get(split, ""),
         )
         for microbatches in _whole(self._stub.ReadStep(request, timeout=_CALL_SECONDS)):
             # One without rows keeps its place, but nobody asks for it.

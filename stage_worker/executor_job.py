@@ -47,6 +47,8 @@ class ExecutorJob:
     seed: int
     data_service: str
     """host:port."""
+    digests: Mapping[str, str]
+    """Digest of the rows of each split that the job was checked with, by its name."""
 
 
 def job_of(assignment: pb.Assignment) -> ExecutorJob:
@@ -102,6 +104,7 @@ def job_of(assignment: pb.Assignment) -> ExecutorJob:
         frozen_layers=train["frozen_layers"],
         seed=train["seed"],
         data_service=assignment.data_service,
+        digests={each.split: each.digest for each in assignment.split_digests},
     )
 
 

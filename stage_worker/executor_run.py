@@ -155,6 +155,7 @@ class ExecutorRun:
             job=self._job.job,
             dp_rank=self._job.place.dp_rank,
             columns=frozenset().union(*columns),
+            digests=self._job.digests,
         )
         self._link.notify(lambda commands: batches.expect(commands.setting))
         return batches

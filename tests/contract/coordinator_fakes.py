@@ -23,12 +23,19 @@ MODEL_FACTS = workers_pb2.ModelFacts(
 )
 
 
+def digest_of(split: str, *, content: str = "first") -> str:
+    """Return the digest of a split's rows."""
+    return f"{content} rows of {split}"
+
+
 def data_facts(total_steps: int) -> data_pb2.DataFacts:
     """Return what the fake data service finds out about a job of so many steps."""
     return data_pb2.DataFacts(
         splits=[
-            data_pb2.Split(name="train", rows=64, labelled=True, steps=1),
-            data_pb2.Split(name="validation", rows=VALIDATION_ROWS, labelled=True, steps=2),
+            data_pb2.Split(name="train", rows=64, labelled=True, steps=1, digest=digest_of("train")),
+            data_pb2.Split(
+                name="validation", rows=VALIDATION_ROWS, labelled=True, steps=2, digest=digest_of("validation")
+            ),
         ],
         labels=["no", "yes"],
         num_labels=2,
@@ -47,6 +54,8 @@ class FakeData(data_pb2_grpc.DataServiceServicer):
         self.last_step: int | None = None
         """Last training step that it describes, where it knows fewer than were planned."""
         self.described: Counter[int] = Counter()
+        self.content: dict[str, str] = {}
+        """What a split holds since its file was replaced."""
 
     async def InspectData(  # noqa: N802
         self, request: data_pb2.InspectDataRequest, context: Any
@@ -60,6 +69,9 @@ class FakeData(data_pb2_grpc.DataServiceServicer):
         self, request: data_pb2.DescribeStepsRequest, context: Any
     ) -> data_pb2.DescribeStepsResponse:
         self.described[request.phase] += 1
+        content = self.content.get(request.split, "first")
+        if request.digest != digest_of(request.split, content=content):
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"/rows/{request.split}.tsv changed")
         steps = []
         last = request.first + request.count - 1
         if self.last_step is not None and request.phase == data_pb2.PHASE_TRAIN:

@@ -15,7 +15,7 @@ from takt.v1.data_pb2_grpc import add_DataServiceServicer_to_server
 
 from coordinator import data_client
 from coordinator.data_client import SERVICE, DataClient, DataError
-from tests.contract.coordinator_fakes import FakeData
+from tests.contract.coordinator_fakes import FakeData, digest_of
 
 
 class BusyData(FakeData):
@@ -54,7 +54,9 @@ async def client(address: str) -> AsyncIterator[DataClient]:
 
 
 async def described(made: DataClient) -> list[int]:
-    steps = await made.describe("a", phase=data_pb2.PHASE_TRAIN, split="train", first=3, count=2)
+    steps = await made.describe(
+        "a", phase=data_pb2.PHASE_TRAIN, split="train", digest=digest_of("train"), first=3, count=2
+    )
     return [step.step for step in steps]
 
 

@@ -91,6 +91,37 @@ async def test_run_data_service_describes_too_few_steps_fails_naming_the_step(wo
     assert job.reason == "the data service describes no step 3; 3 were planned"
 
 
+async def test_run_file_replaced_while_it_runs_fails_naming_the_file(world: Rig) -> None:
+    await world.add_agents(2)
+    job = await world.submit(spec_json(train={"max_steps": 100_000}))
+    await world.until(job.id, lambda found: found.step >= 1)
+    world.data.content["train"] = "other"
+    ended = await world.until_over(job.id)
+    assert ended.state == jobs_pb2.JOB_STATE_FAILED
+    assert (ended.error.type, ended.reason) == ("data", ended.error.message)
+    assert ended.reason.endswith(" does not serve: FAILED_PRECONDITION: /rows/train.tsv changed")
+    assert ended.step < 100_000
+    assert await free_slots(world) == 2
+
+
+async def test_run_file_replaced_after_the_check_of_a_waiting_job_fails_it_before_its_first_step(world: Rig) -> None:
+    await world.add_agents(1)
+    job = await world.submit()
+    world.data.content["train"] = "other"
+    await world.add_agents(1)
+    ended = await world.until_over(job.id)
+    assert (ended.state, ended.step) == (jobs_pb2.JOB_STATE_FAILED, 0)
+    assert ended.reason.endswith("/rows/train.tsv changed")
+
+
+async def test_run_file_of_an_evaluated_split_replaced_fails_at_the_evaluation(world: Rig) -> None:
+    world.data.content["validation"] = "other"
+    await world.add_agents(2)
+    ended = await world.until_over((await world.submit()).id)
+    assert (ended.state, ended.step) == (jobs_pb2.JOB_STATE_FAILED, 3)
+    assert ended.reason.endswith("/rows/validation.tsv changed")
+
+
 async def test_cancel_running_job_stops_it_at_a_boundary(world: Rig) -> None:
     await world.add_agents(2)
     job = await world.submit(spec_json(train={"max_steps": 100_000}))

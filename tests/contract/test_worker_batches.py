@@ -51,6 +51,14 @@ def test_batches_get_returns_the_rows_of_that_microbatch_and_only_the_columns_as
     assert list(request.columns) == ["attention_mask", "labels"]
 
 
+def test_batches_ask_for_the_rows_that_the_job_was_checked_with() -> None:
+    service = FakeDataService(SHAPES)
+    with serving(service) as address, source(address, digests={"train": "t", "test": "v"}) as batches:
+        batches.get(setting(1), 0)
+        batches.get(StepSetting(Phase.EVALUATE, "test", 1, 5, setting(1).microbatches), 0)
+    assert {(request.split, request.digest) for request in service.requests} == {("train", "t"), ("test", "v")}
+
+
 def test_batches_steps_are_read_before_anybody_asks_and_before_they_are_commanded() -> None:
     service = FakeDataService(SHAPES)
     with serving(service) as address, source(address) as batches:

@@ -33,6 +33,7 @@ def split_of(*rows: list[int], labelled: bool = True) -> TokenisedRows:
         pad_token_id=PAD,
         mask_token_id=MASK,
         ordinary_ids_V=np.arange(40, dtype=np.int32),
+        digest="text.tokenizer",
     )
 
 

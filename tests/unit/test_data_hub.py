@@ -131,6 +131,19 @@ def test_read_rows_of_mrpc_are_those_of_its_files(cache: Path) -> None:
         assert read_rows(job("mrpc"), split) == read_rows(from_files, split)
 
 
+def test_inspect_data_digest_changes_with_a_label_alone_and_stays_where_ids_are_only_permuted(cache: Path) -> None:
+    def digests(labels: list[int], names: list[str]) -> list[str]:
+        put(cache, sst2_columns(["bad", "good", "fine"], labels), sst2_features(names))
+        found = [split.digest for split in inspect_data(job()).splits]
+        shutil.rmtree(cache)
+        return found
+
+    before = digests([0, 1, 1], ["negative", "positive"])
+
+    assert digests([1, 0, 0], ["positive", "negative"]) == before
+    assert digests([0, 1, 0], ["negative", "positive"])[:2] != before[:2]
+
+
 def test_read_rows_permuted_label_ids_mean_what_they_are_called(cache: Path) -> None:
     put(cache, sst2_columns(["bad", "good", "fine"], [1, 0, 0]), sst2_features(["positive", "negative"]))
 

@@ -28,8 +28,8 @@ def job_plan(
     )
     data = DataFacts(
         splits=(
-            Split(name="train", num_rows=64, labelled=True, num_steps=1),
-            Split(name="validation", num_rows=8, labelled=True, num_steps=1),
+            Split(name="train", num_rows=64, labelled=True, num_steps=1, digest="t"),
+            Split(name="validation", num_rows=8, labelled=True, num_steps=1, digest="v"),
         ),
         labels=("no", "yes"),
         num_labels=2,
@@ -131,6 +131,7 @@ def test_assignment_tells_where_every_stage_is_and_which_split_their_backwards()
     assert (list(place.pp_rank_by_stage), place.num_stages, place.num_workers) == ([0, 1, 1, 0], 4, 4)
     assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 2), (3, 5, 1)]
     assert list(place.layers_by_stage) == [2, 2, 1, 1]
+    assert [(each.split, each.digest) for each in place.split_digests] == [("train", "t"), ("validation", "v")]
     sized = job_plan(dp=2, schedule="zbv", num_chunks=2, layers_per_stage=[1, 2, 1, 2])
     place = assignment_of(sized, job="j", attempt=1, worker=2, data_service="d")
     assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 1), (3, 4, 2)]

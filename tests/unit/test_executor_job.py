@@ -60,6 +60,7 @@ def assignment(**changes: Any) -> pb.Assignment:
         labels=["no", "yes"],
         pad_token_id=3,
         vocabulary_size=99,
+        split_digests=[pb.SplitDigest(split="train", digest="t"), pb.SplitDigest(split="test", digest="v")],
     )
 
 
@@ -69,6 +70,7 @@ def test_job_of_an_assignment_reads_place_stages_and_training() -> None:
     assert (job.place.dp_rank, job.place.pp_rank) == (1, 2)
     assert job.slices == (StageSlice(stage=2, first_layer=8, num_layers=4, is_first=False, is_last=True),)
     assert (job.folder, job.attention, job.seed, job.data_service) == (Path("/models/bert"), "eager", 7, "data:7710")
+    assert job.digests == {"train": "t", "test": "v"}
     assert job.optimizer.name is OptimizerName.SGD
     assert job.optimizer.learning_rate == LearningRate(
         base=0.5, schedule=LearningRateSchedule.LINEAR, warmup_fraction=0.25, total_steps=40

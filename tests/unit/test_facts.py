@@ -230,7 +230,7 @@ def test_facts_survive_their_messages() -> None:
         pad_token_ids=(0, 1),
     )
     data = DataFacts(
-        splits=(Split(name="train", num_rows=5, labelled=True, num_steps=1),),
+        splits=(Split(name="train", num_rows=5, labelled=True, num_steps=1, num_malformed=2, digest="5a"),),
         labels=("no", "yes"),
         num_labels=2,
         vocabulary_size=7,

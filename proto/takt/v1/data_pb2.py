@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12takt/v1/data.proto\x12\x07takt.v1\"\'\n\x12InspectDataRequest\x12\x11\n\tspec_json\x18\x01 \x01(\t\"8\n\x13InspectDataResponse\x12!\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32\x12.takt.v1.DataFacts\"\xc4\x01\n\tDataFacts\x12\x1e\n\x06splits\x18\x01 \x03(\x0b\x32\x0e.takt.v1.Split\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x12\n\nnum_labels\x18\x03 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x04 \x01(\r\x12\x14\n\x0cpad_token_id\x18\x05 \x01(\r\x12\x17\n\x0fsteps_per_epoch\x18\x06 \x01(\r\x12\x13\n\x0btotal_steps\x18\x07 \x01(\r\x12\x16\n\x0ewritten_labels\x18\x08 \x03(\t\"W\n\x05Split\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x10\n\x08labelled\x18\x03 \x01(\x08\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x11\n\tmalformed\x18\x05 \x01(\r\"o\n\x14\x44\x65scribeStepsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1d\n\x05phase\x18\x02 \x01(\x0e\x32\x0e.takt.v1.Phase\x12\r\n\x05split\x18\x03 \x01(\t\x12\r\n\x05\x66irst\x18\x04 \x01(\r\x12\r\n\x05\x63ount\x18\x05 \x01(\r\"@\n\x15\x44\x65scribeStepsResponse\x12\'\n\x05steps\x18\x01 \x03(\x0b\x32\x18.takt.v1.StepDescription\"\xa5\x01\n\x0fStepDescription\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x13\n\x0b\x64\x65nominator\x18\x03 \x01(\x04\x12\x10\n\x08\x65xamples\x18\x04 \x01(\r\x12\x0e\n\x06tokens\x18\x05 \x01(\x04\x12\x15\n\rpadded_tokens\x18\x06 \x01(\x04\x12\'\n\x08replicas\x18\x07 \x03(\x0b\x32\x15.takt.v1.ReplicaShape\">\n\x0cReplicaShape\x12.\n\x0cmicrobatches\x18\x01 \x03(\x0b\x32\x18.takt.v1.MicrobatchShape\"?\n\x0fMicrobatchShape\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x0f\n\x07row_ids\x18\x03 \x03(\r\"|\n\x0fReadStepRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1d\n\x05phase\x18\x02 \x01(\x0e\x32\x0e.takt.v1.Phase\x12\r\n\x05split\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\x0f\n\x07\x64p_rank\x18\x05 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x06 \x03(\t\"=\n\x10ReadStepResponse\x12)\n\x0cmicrobatches\x18\x01 \x03(\x0b\x32\x13.takt.v1.Microbatch\"f\n\nMicrobatch\x12\x12\n\nmicrobatch\x18\x01 \x01(\r\x12\x0f\n\x07row_ids\x18\x02 \x03(\r\x12 \n\x07\x63olumns\x18\x03 \x03(\x0b\x32\x0f.takt.v1.Column\x12\x11\n\tcontinues\x18\x04 \x01(\x08\"Y\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\tdata_type\x18\x02 \x01(\x0e\x32\x11.takt.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c*C\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_TRAIN\x10\x01\x12\x12\n\x0ePHASE_EVALUATE\x10\x02*Q\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x02\x32\xea\x01\n\x0b\x44\x61taService\x12H\n\x0bInspectData\x12\x1b.takt.v1.InspectDataRequest\x1a\x1c.takt.v1.InspectDataResponse\x12N\n\rDescribeSteps\x12\x1d.takt.v1.DescribeStepsRequest\x1a\x1e.takt.v1.DescribeStepsResponse\x12\x41\n\x08ReadStep\x12\x18.takt.v1.ReadStepRequest\x1a\x19.takt.v1.ReadStepResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12takt/v1/data.proto\x12\x07takt.v1\"\'\n\x12InspectDataRequest\x12\x11\n\tspec_json\x18\x01 \x01(\t\"8\n\x13InspectDataResponse\x12!\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32\x12.takt.v1.DataFacts\"\xc4\x01\n\tDataFacts\x12\x1e\n\x06splits\x18\x01 \x03(\x0b\x32\x0e.takt.v1.Split\x12\x0e\n\x06labels\x18\x02 \x03(\t\x12\x12\n\nnum_labels\x18\x03 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x04 \x01(\r\x12\x14\n\x0cpad_token_id\x18\x05 \x01(\r\x12\x17\n\x0fsteps_per_epoch\x18\x06 \x01(\r\x12\x13\n\x0btotal_steps\x18\x07 \x01(\r\x12\x16\n\x0ewritten_labels\x18\x08 \x03(\t\"g\n\x05Split\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x10\n\x08labelled\x18\x03 \x01(\x08\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x11\n\tmalformed\x18\x05 \x01(\r\x12\x0e\n\x06\x64igest\x18\x06 \x01(\t\"\x7f\n\x14\x44\x65scribeStepsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1d\n\x05phase\x18\x02 \x01(\x0e\x32\x0e.takt.v1.Phase\x12\r\n\x05split\x18\x03 \x01(\t\x12\r\n\x05\x66irst\x18\x04 \x01(\r\x12\r\n\x05\x63ount\x18\x05 \x01(\r\x12\x0e\n\x06\x64igest\x18\x06 \x01(\t\"@\n\x15\x44\x65scribeStepsResponse\x12\'\n\x05steps\x18\x01 \x03(\x0b\x32\x18.takt.v1.StepDescription\"\xa5\x01\n\x0fStepDescription\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x13\n\x0b\x64\x65nominator\x18\x03 \x01(\x04\x12\x10\n\x08\x65xamples\x18\x04 \x01(\r\x12\x0e\n\x06tokens\x18\x05 \x01(\x04\x12\x15\n\rpadded_tokens\x18\x06 \x01(\x04\x12\'\n\x08replicas\x18\x07 \x03(\x0b\x32\x15.takt.v1.ReplicaShape\">\n\x0cReplicaShape\x12.\n\x0cmicrobatches\x18\x01 \x03(\x0b\x32\x18.takt.v1.MicrobatchShape\"?\n\x0fMicrobatchShape\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x0f\n\x07row_ids\x18\x03 \x03(\r\"\x8c\x01\n\x0fReadStepRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1d\n\x05phase\x18\x02 \x01(\x0e\x32\x0e.takt.v1.Phase\x12\r\n\x05split\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\x0f\n\x07\x64p_rank\x18\x05 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x06 \x03(\t\x12\x0e\n\x06\x64igest\x18\x07 \x01(\t\"=\n\x10ReadStepResponse\x12)\n\x0cmicrobatches\x18\x01 \x03(\x0b\x32\x13.takt.v1.Microbatch\"f\n\nMicrobatch\x12\x12\n\nmicrobatch\x18\x01 \x01(\r\x12\x0f\n\x07row_ids\x18\x02 \x03(\r\x12 \n\x07\x63olumns\x18\x03 \x03(\x0b\x32\x0f.takt.v1.Column\x12\x11\n\tcontinues\x18\x04 \x01(\x08\"Y\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\tdata_type\x18\x02 \x01(\x0e\x32\x11.takt.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c*C\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_TRAIN\x10\x01\x12\x12\n\x0ePHASE_EVALUATE\x10\x02*Q\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x02\x32\xea\x01\n\x0b\x44\x61taService\x12H\n\x0bInspectData\x12\x1b.takt.v1.InspectDataRequest\x1a\x1c.takt.v1.InspectDataResponse\x12N\n\rDescribeSteps\x12\x1d.takt.v1.DescribeStepsRequest\x1a\x1e.takt.v1.DescribeStepsResponse\x12\x41\n\x08ReadStep\x12\x18.takt.v1.ReadStepRequest\x1a\x19.takt.v1.ReadStepResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'takt.v1.data_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PHASE']._serialized_start=1278
-  _globals['_PHASE']._serialized_end=1345
-  _globals['_DATATYPE']._serialized_start=1347
-  _globals['_DATATYPE']._serialized_end=1428
+  _globals['_PHASE']._serialized_start=1327
+  _globals['_PHASE']._serialized_end=1394
+  _globals['_DATATYPE']._serialized_start=1396
+  _globals['_DATATYPE']._serialized_end=1477
   _globals['_INSPECTDATAREQUEST']._serialized_start=31
   _globals['_INSPECTDATAREQUEST']._serialized_end=70
   _globals['_INSPECTDATARESPONSE']._serialized_start=72
@@ -42,25 +42,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DATAFACTS']._serialized_start=131
   _globals['_DATAFACTS']._serialized_end=327
   _globals['_SPLIT']._serialized_start=329
-  _globals['_SPLIT']._serialized_end=416
-  _globals['_DESCRIBESTEPSREQUEST']._serialized_start=418
-  _globals['_DESCRIBESTEPSREQUEST']._serialized_end=529
-  _globals['_DESCRIBESTEPSRESPONSE']._serialized_start=531
-  _globals['_DESCRIBESTEPSRESPONSE']._serialized_end=595
-  _globals['_STEPDESCRIPTION']._serialized_start=598
-  _globals['_STEPDESCRIPTION']._serialized_end=763
-  _globals['_REPLICASHAPE']._serialized_start=765
-  _globals['_REPLICASHAPE']._serialized_end=827
-  _globals['_MICROBATCHSHAPE']._serialized_start=829
-  _globals['_MICROBATCHSHAPE']._serialized_end=892
-  _globals['_READSTEPREQUEST']._serialized_start=894
-  _globals['_READSTEPREQUEST']._serialized_end=1018
-  _globals['_READSTEPRESPONSE']._serialized_start=1020
-  _globals['_READSTEPRESPONSE']._serialized_end=1081
-  _globals['_MICROBATCH']._serialized_start=1083
-  _globals['_MICROBATCH']._serialized_end=1185
-  _globals['_COLUMN']._serialized_start=1187
-  _globals['_COLUMN']._serialized_end=1276
-  _globals['_DATASERVICE']._serialized_start=1431
-  _globals['_DATASERVICE']._serialized_end=1665
+  _globals['_SPLIT']._serialized_end=432
+  _globals['_DESCRIBESTEPSREQUEST']._serialized_start=434
+  _globals['_DESCRIBESTEPSREQUEST']._serialized_end=561
+  _globals['_DESCRIBESTEPSRESPONSE']._serialized_start=563
+  _globals['_DESCRIBESTEPSRESPONSE']._serialized_end=627
+  _globals['_STEPDESCRIPTION']._serialized_start=630
+  _globals['_STEPDESCRIPTION']._serialized_end=795
+  _globals['_REPLICASHAPE']._serialized_start=797
+  _globals['_REPLICASHAPE']._serialized_end=859
+  _globals['_MICROBATCHSHAPE']._serialized_start=861
+  _globals['_MICROBATCHSHAPE']._serialized_end=924
+  _globals['_READSTEPREQUEST']._serialized_start=927
+  _globals['_READSTEPREQUEST']._serialized_end=1067
+  _globals['_READSTEPRESPONSE']._serialized_start=1069
+  _globals['_READSTEPRESPONSE']._serialized_end=1130
+  _globals['_MICROBATCH']._serialized_start=1132
+  _globals['_MICROBATCH']._serialized_end=1234
+  _globals['_COLUMN']._serialized_start=1236
+  _globals['_COLUMN']._serialized_end=1325
+  _globals['_DATASERVICE']._serialized_start=1480
+  _globals['_DATASERVICE']._serialized_end=1714
 # @@protoc_insertion_point(module_scope)

@@ -58,32 +58,36 @@ class DataFacts(_message.Message):
     def __init__(self, splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ..., labels: _Optional[_Iterable[str]] = ..., num_labels: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pad_token_id: _Optional[int] = ..., steps_per_epoch: _Optional[int] = ..., total_steps: _Optional[int] = ..., written_labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Split(_message.Message):
-    __slots__ = ("name", "rows", "labelled", "steps", "malformed")
+    __slots__ = ("name", "rows", "labelled", "steps", "malformed", "digest")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     LABELLED_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     MALFORMED_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     name: str
     rows: int
     labelled: bool
     steps: int
     malformed: int
-    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., labelled: bool = ..., steps: _Optional[int] = ..., malformed: _Optional[int] = ...) -> None: ...
+    digest: str
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., labelled: bool = ..., steps: _Optional[int] = ..., malformed: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class DescribeStepsRequest(_message.Message):
-    __slots__ = ("job", "phase", "split", "first", "count")
+    __slots__ = ("job", "phase", "split", "first", "count", "digest")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: Phase
     split: str
     first: int
     count: int
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., split: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    digest: str
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., split: _Optional[str] = ..., first: _Optional[int] = ..., count: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class DescribeStepsResponse(_message.Message):
     __slots__ = ("steps",)
@@ -126,20 +130,22 @@ class MicrobatchShape(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., width: _Optional[int] = ..., row_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReadStepRequest(_message.Message):
-    __slots__ = ("job", "phase", "split", "step", "dp_rank", "columns")
+    __slots__ = ("job", "phase", "split", "step", "dp_rank", "columns", "digest")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: Phase
     split: str
     step: int
     dp_rank: int
     columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., dp_rank: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    digest: str
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[_Union[Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., dp_rank: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ReadStepResponse(_message.Message):
     __slots__ = ("microbatches",)

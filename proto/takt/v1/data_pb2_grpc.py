@@ -70,6 +70,7 @@ class DataServiceServicer(object):
 
     def DescribeSteps(self, request, context):
         """Shapes of consecutive steps, before any row of them is read.
+        FAILED_PRECONDITION where the split's rows are not those of the digest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,6 +78,7 @@ class DataServiceServicer(object):
 
     def ReadStep(self, request, context):
         """The microbatches of one step of one replica, in ascending order.
+        FAILED_PRECONDITION where the split's rows are not those of the digest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -88,7 +88,7 @@ class Heartbeat(_message.Message):
     def __init__(self, job: _Optional[str] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size", "pp_rank_by_stage", "layers_by_stage")
+    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size", "pp_rank_by_stage", "layers_by_stage", "split_digests")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +104,7 @@ class Assignment(_message.Message):
     VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
     PP_RANK_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
     LAYERS_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: int
@@ -119,7 +120,16 @@ class Assignment(_message.Message):
     vocabulary_size: int
     pp_rank_by_stage: _containers.RepeatedScalarFieldContainer[int]
     layers_by_stage: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pp_rank_by_stage: _Optional[_Iterable[int]] = ..., layers_by_stage: _Optional[_Iterable[int]] = ...) -> None: ...
+    split_digests: _containers.RepeatedCompositeFieldContainer[SplitDigest]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pp_rank_by_stage: _Optional[_Iterable[int]] = ..., layers_by_stage: _Optional[_Iterable[int]] = ..., split_digests: _Optional[_Iterable[_Union[SplitDigest, _Mapping]]] = ...) -> None: ...
+
+class SplitDigest(_message.Message):
+    __slots__ = ("split", "digest")
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    split: str
+    digest: str
+    def __init__(self, split: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class StageSlice(_message.Message):
     __slots__ = ("stage", "first_layer", "num_layers", "splits_backward")
