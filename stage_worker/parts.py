@@ -4,6 +4,7 @@ What a part adds is the difference between a stage with it and one without, so t
 as the output of one that is the input of the next, counts once.
 """
 
+import copy
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -17,6 +18,8 @@ from stage_worker.models.variants import most_positions
 from stage_worker.rehearsal import Rehearsal, Rehearsed
 
 _MOST_WIDTH = 128
+_MOST_LAYERS, _FEW_LAYERS = 64, 4
+"""Layers of the largest model that is looked at whole, and those that a larger one is looked at with."""
 _ROWS = (2, 3)  # of a single row some kernels copy what they only view of several
 _FIGURES = ("forward_operations", "activation_bytes", "waiting_bytes")
 
@@ -29,7 +32,7 @@ _Sizes = tuple[_Size, ...]
 
 
 def model_parts(config: Any, objective: Objective, *, dtype: torch.dtype) -> pb.ModelParts:
-    """Return the parts of the model of a config that is fitted to its task; takes seconds.
+    """Return the parts of the model of a config that is fitted to its task; takes seconds, however many layers it has.
 
     Args:
         config: of the whole model.
@@ -39,6 +42,12 @@ def model_parts(config: Any, objective: Objective, *, dtype: torch.dtype) -> pb.
     Raises:
         UnsupportedModelError: as ``build_skeleton``.
     """
+    num_layers = config.num_hidden_layers
+    if num_layers > _MOST_LAYERS and not hasattr(config, "num_hidden_groups"):  # whose groups share weights
+        parts = model_parts(_with_few_layers(config), objective, dtype=dtype)
+        for shared in parts.shared:
+            shared.blocks[:] = [num_layers + 1 if block > _FEW_LAYERS else block for block in shared.blocks]
+        return parts
     skeleton = build_skeleton(config, objective)
     rehearsal = Rehearsal(skeleton, config, dtype=dtype)
     top = min(most_positions(config), _MOST_WIDTH)
@@ -69,6 +78,15 @@ def model_parts(config: Any, objective: Objective, *, dtype: torch.dtype) -> pb.
         if len(used_by) > 1 or (len(layers) > 1 and 0 < used_by[0] < head):
             parts.shared.add(parameters=elements, tensors=tensors, blocks=used_by)
     return parts
+
+
+def _with_few_layers(config: Any) -> Any:
+    """Return the config of the same model with a few of its layers, for all are alike."""
+    few = copy.deepcopy(config)
+    few.num_hidden_layers = _FEW_LAYERS
+    if getattr(few, "layer_types", None) is not None:
+        few.layer_types = few.layer_types[:_FEW_LAYERS]
+    return few
 
 
 def _parameters(skeleton: Skeleton) -> dict[tuple[int, ...], tuple[int, int]]:
