@@ -30,7 +30,8 @@ CONTEXT = 3 * WIDTH
 def spec_of(**sections: dict[str, Any]) -> JobSpec:
     sections = {"train": {"global_batch_size": 4}, "schedule": {"num_microbatches": 4}} | sections
     data = {"task": "demo", "max_length": WIDTH}
-    return parse_spec({"name": "a", "model": {"config": {"model_type": "bert"}}, "data": data, **sections})
+    model = {"config": {"model_type": "bert"}}
+    return parse_spec({"name": "a", "model": model, "data": data, **sections})
 
 
 def plan_of(name: str, pp: int, num_microbatches: int, **options: int) -> Plan:
@@ -87,6 +88,13 @@ def test_memory_of_a_shared_weight_is_once_a_worker_with_a_gradient_for_each_use
     ]
 
 
+def test_memory_of_layers_that_share_their_weights_has_a_gradient_for_each_layer() -> None:
+    layers = SharedParameters(parameters=500, tensors=2, blocks=(1, 2, 3, 4))
+    parts = ModelParts(**{name: ModelPart() for name in ("embeddings", "layer", "head", "stage")}, shared=(layers,))
+    for each in predict(spec_of(), plan_of("1f1b", 2, 4), parts=parts):
+        assert (each.parameters, each.gradients, each.optimizer) == (2000, 2 * 2000, 2 * 2000 + 2 * 4)
+
+
 def test_memory_of_activations_counts_the_rows_of_the_fullest_replica() -> None:
     """Seven rows on two replicas: four, three. Three microbatches of the first one have two, one and one."""
     spec = spec_of(train={"global_batch_size": 7}, parallel={"pp": 1, "dp": 2}, schedule={"num_microbatches": 3})
@@ -112,6 +120,16 @@ def test_memory_under_recompute_of_some_layers_keeps_the_rest() -> None:
     assert first.activations == 3 * kept + max(kept, again)
     message = 4 * WIDTH * HIDDEN_SIZE
     assert last.activations == 4 * (kept + 4 + 10 + message)  # more than what its first layer takes
+
+
+def test_memory_of_frozen_layers_is_none_on_the_first_stage() -> None:
+    """It has two layers; of the one that is trained, which runs again, nothing is kept."""
+    train = {"global_batch_size": 4, "frozen_layers": 1}
+    trained = LAYER + CONTEXT + WIDTH**2
+    first, _ = predict(spec_of(train=train), plan_of("gpipe", 2, 4))
+    assert first.activations == 4 * trained
+    first, _ = predict(spec_of(train={**train, "recompute": 2}), plan_of("gpipe", 2, 4))
+    assert first.activations == trained
 
 
 def test_memory_between_the_halves_of_a_backward_is_what_waits() -> None:
@@ -143,6 +161,11 @@ def test_limit_that_is_kept_or_not_given_is_no_problem() -> None:
     found = problem(spec_of(limits={"device_memory_bytes": most - 1}), plan)
     assert found is not None
     assert found.key == "limits.device_memory_bytes"
+
+
+def test_limit_is_no_matter_to_predictions() -> None:
+    spec = spec_of(model={"pretrained": "/m"}, predict={"split": "test"}, limits={"device_memory_bytes": 1})
+    assert problem(spec, plan_of("gpipe", 2, 4)) is None
 
 
 def test_limit_that_recomputing_would_keep_says_so() -> None:
