@@ -69,10 +69,10 @@ def model_parts(config: Any, objective: Objective, *, dtype: torch.dtype) -> pb.
     )
     found = _parameters(skeleton)
     own = {used_by[0]: sizes for used_by, sizes in found.items() if len(used_by) == 1}
+    # Layers are alike but where groups of them share weights and the last group has one layer only.
     layers = {own.get(layer, (0, 0)) for layer in range(1, head)}
     for block, part in ((0, parts.embeddings), (1, parts.layer), (head, parts.head)):
-        # Layers are alike but where they share weights unevenly: of two groups, one may have one layer only.
-        if block in own and (block != 1 or len(layers) == 1):
+        if block in own:
             part.parameters, part.tensors = own[block]
     for used_by, (elements, tensors) in found.items():
         if len(used_by) > 1 or (len(layers) > 1 and 0 < used_by[0] < head):
