@@ -93,11 +93,26 @@ class _Cuts:
         self._beside = [0] * num_stages
         self._beside[0] += costs.first
         self._beside[-1] += costs.last
-        self._fits = fits or (lambda stage, first, end: True)
+        self._fits = fits
 
     def cost(self, stage: int, first: int, end: int) -> int:
         """Return what ``stage`` costs with these layers."""
         return self._sums[end] - self._sums[first] + self._beside[stage]
+
+    def _has_room(self, stage: int, first: int, end: int) -> bool:
+        return self._fits is None or self._fits(stage, first, end)
+
+    def _earliest(self, stage: int, first: int, end: int) -> int:
+        """Return from which layer on, at least ``first``, a stage has room up to ``end``."""
+        if self._fits is None:
+            return first
+        return end - _most(end - first, lambda count: self._has_room(stage, end - count, end))
+
+    def _num_ends(self, stage: int, first: int, ends: Sequence[int]) -> int:
+        """Return up to how many of ``ends`` a stage has room from ``first`` on."""
+        if self._fits is None:
+            return len(ends)
+        return _most(len(ends), lambda count: self._has_room(stage, first, ends[count - 1]))
 
     def starts(self, bound: int) -> list[Sequence[int]] | None:
         """Return where each stage and the end may start, ascending; None where the bound cannot be kept.
@@ -110,14 +125,12 @@ class _Cuts:
             end = starts[-1][0]
             first = bisect_left(self._sums, self._sums[end] + self._beside[stage] - bound)
             if stage == 0:
-                fits = first == 0 and self._fits(0, 0, end)
+                fits = first == 0 and self._has_room(0, 0, end)
                 return [range(1), *starts[::-1]] if fits else None
             first = max(first, stage)  # a layer for each stage before
-            if not self._fits(stage, first, end):
-                candidates = range(first + 1, end)
-                first += 1 + bisect_left(candidates, True, key=lambda at: self._fits(stage, at, end))
-                if first == end:
-                    break
+            first = self._earliest(stage, first, end)
+            if first == end:
+                break
             starts.append(range(first, self._num_layers - self._num_stages + stage + 1))
         listed = self.listed_starts(bound)
         return listed if listed[0] else None
@@ -130,7 +143,7 @@ class _Cuts:
             tried = range(stage, self._num_layers - self._num_stages + stage + 1) if stage else range(1)
             ends = ((first, later[at]) for first in tried if (at := bisect_right(later, first)) < len(later))
             kept = ((first, end) for first, end in ends if self.cost(stage, first, end) <= bound)
-            starts.append([first for first, end in kept if self._fits(stage, first, end)])
+            starts.append([first for first, end in kept if self._has_room(stage, first, end)])
         return starts[::-1]
 
     def sizes(self, starts: Sequence[Sequence[int]], bound: int) -> tuple[int, ...] | None:
@@ -141,9 +154,7 @@ class _Cuts:
             ends = starts[stage + 1]
             low = bisect_right(ends, first)
             high = bisect_right(ends, bound, low, key=lambda end: self.cost(stage, first, end))
-            if low < high and not self._fits(stage, first, ends[high - 1]):
-                candidates = range(low, high)
-                high = low + bisect_left(candidates, True, key=lambda at: not self._fits(stage, first, ends[at]))
+            high = low + self._num_ends(stage, first, ends[low:high])
             if low == high:
                 return None
             stages = self._num_stages - stage
@@ -154,3 +165,15 @@ class _Cuts:
             sizes.append(end - first)
             first = end
         return tuple(sizes)
+
+
+def _most(limit: int, is_allowed: Callable[[int], bool]) -> int:
+    """Return the most of 1 to ``limit`` that is allowed, where less than what is allowed is too; 0 if nothing is.
+
+    It asks about few that are much more than that, since that may take longer.
+    """
+    most, above = 0, 1
+    while above <= limit and is_allowed(above):
+        most, above = above, 2 * above
+    tried = range(most + 1, min(above, limit + 1))
+    return most + bisect_left(tried, True, key=lambda count: not is_allowed(count))

@@ -25,6 +25,11 @@ class DeviceMemory:
     worker_by_stage: tuple[int, ...]
     """The device of each stage, stage 0 first, each with equally many."""
 
+    @property
+    def num_devices(self) -> int:
+        """Devices of one replica."""
+        return max(self.worker_by_stage) + 1
+
     def of_stages(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """Return the bytes of stages of ``sizes`` layers."""
         ends = accumulate(sizes)
@@ -32,7 +37,7 @@ class DeviceMemory:
 
     def of_devices(self, stage_bytes: Sequence[int]) -> tuple[int, ...]:
         """Return the bytes of each device whose stages take ``stage_bytes``."""
-        total = [0] * (max(self.worker_by_stage) + 1)
+        total = [0] * self.num_devices
         for worker, taken in zip(self.worker_by_stage, stage_bytes, strict=True):
             total[worker] += taken
         return tuple(total)
@@ -59,9 +64,10 @@ def sizes_in_memory(costs: LayerCosts, memory: DeviceMemory) -> tuple[int, ...]:
     if alone is not None and memory.fullest(alone) <= memory.limit_bytes:
         return alone  # each stage could have had a device for itself, so nothing that fits is faster
     even = tuple(piece.num_layers for piece in even_partition(num_layers=num_layers, num_stages=num_stages))
-    alike = LayerCosts(layers=(1,) * num_layers)
-    low = _least(lambda room: _balanced(alike, memory, [room] * num_stages), max(memory.of_stages(even)))
-    smallest = min((_smaller(memory, sizes) for sizes in (even, low)), key=memory.fullest)
+    low = _least(memory, even, lambda room: [room] * num_stages, most=max(memory.of_stages(even)))
+    smallest = low
+    if num_stages > memory.num_devices:
+        smallest = min((_smaller(memory, sizes) for sizes in (low, even)), key=memory.fullest)
     if memory.fullest(smallest) > memory.limit_bytes:
         raise PartitionError(_too_little(memory, smallest))
     best = smallest
@@ -97,7 +103,7 @@ def _shares(memory: DeviceMemory, sizes: Sequence[int], limit_bytes: int) -> lis
     one = [min(own, memory.stage_bytes(s, firsts[s], firsts[s] + 1)) for s, own in enumerate(needed)]
     more = [own - least for own, least in zip(needed, one, strict=True)]
     least_by_device, more_by_device = memory.of_devices(one), memory.of_devices(more)
-    num_chunks = len(sizes) // len(more_by_device)
+    num_chunks = len(sizes) // memory.num_devices
 
     def share(stage: int) -> int:
         worker = memory.worker_by_stage[stage]
@@ -111,25 +117,24 @@ def _shares(memory: DeviceMemory, sizes: Sequence[int], limit_bytes: int) -> lis
 
 def _smaller(memory: DeviceMemory, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Return sizes whose fullest device has no more than with ``sizes``, and as little as a few rounds find."""
-    alike = LayerCosts(layers=(1,) * sum(sizes))
-
-    def divided(like: tuple[int, ...], limit_bytes: int) -> tuple[int, ...] | None:
-        return _balanced(alike, memory, _shares(memory, like, limit_bytes))
-
     for _ in range(_ROUNDS):
         most = memory.fullest(sizes)
-        found = _least(partial(divided, sizes), most)
+        found = _least(memory, sizes, partial(_shares, memory, sizes), most=most)
         if memory.fullest(found) >= most:
             break
         sizes = found
     return sizes
 
 
-def _least(sizes_of: Callable[[int], tuple[int, ...] | None], most: int) -> tuple[int, ...]:
-    """Return the sizes that there are of the fewest bytes, of at most ``most``, which are enough for some."""
-    sizes = sizes_of(bisect_left(range(most), True, key=lambda num_bytes: sizes_of(num_bytes) is not None))
-    assert sizes is not None
-    return sizes
+def _least(
+    memory: DeviceMemory, sizes: Sequence[int], rooms: Callable[[int], Sequence[int]], *, most: int
+) -> tuple[int, ...]:
+    """Return sizes that fit into ``rooms`` of the fewest bytes, at most ``most``, into which ``sizes`` fit."""
+    free, alike = (LayerCosts(layers=(cost,) * sum(sizes)) for cost in (0, 1))
+    least = bisect_left(range(most), True, key=lambda given: _balanced(free, memory, rooms(given)) is not None)
+    found = _balanced(alike, memory, rooms(least))
+    assert found is not None
+    return found
 
 
 def _too_little(memory: DeviceMemory, smallest: Sequence[int]) -> str:
