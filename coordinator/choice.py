@@ -1,7 +1,7 @@
 """Which layout of a job takes the shortest step, by prediction."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from coordinator.byte_size import bytes_of
@@ -16,6 +16,7 @@ from coordinator.problem import SpecError
 from coordinator.schedule.plan import Plan, make_plan, num_commands
 from coordinator.schedule.simulate import Costs, Timeline, simulate
 from coordinator.spec import JobSpec
+from coordinator.stages import stages_of
 
 MAX_FORWARDS = 2**16
 """Forwards of all candidates together that are tried; a few seconds."""
@@ -95,6 +96,7 @@ def compare(
         SpecError: Not one of them can be planned.
     """
     candidates = candidates_of(spec, num_layers=model.num_layers, widely=widely, can_balance=costs is not None)
+    candidates = [each for each in candidates if _is_apart(each, spec, model, costs)]
     own = None if spec.schedule.name is ScheduleName.AUTO else own_candidate(spec)
 
     def predicted(candidate: Candidate) -> _Predicted:
@@ -131,6 +133,15 @@ def compare_sizes(own: Candidate, *, num_workers: int, max_chunks: int, comm: fl
         return _Predicted(plan, simulate(plan, Costs(comm=comm)), None)
 
     return _compared(list(candidates), own, predicted, forwards=num_workers, basis=Basis.UNITS, limit_bytes=None)
+
+
+def _is_apart(candidate: Candidate, spec: JobSpec, model: ModelFacts, costs: CostModel | None) -> bool:
+    """Whether another partition than the job's own may give other stages; where memory is limited it may."""
+    alike = replace(candidate, partition=own_candidate(spec).partition)
+    if alike == candidate or spec.limits.device_memory_bytes is not None:
+        return True
+    first, second = (stages_of(applied(spec, each), model, costs=costs) for each in (candidate, alike))
+    return first != second
 
 
 class _Predicted(NamedTuple):

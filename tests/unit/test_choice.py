@@ -247,6 +247,8 @@ def test_compare_balances_layers_only_where_it_is_known_what_they_cost() -> None
         return {each.candidate.partition for each in comparison.ranked}
 
     assert partitions(compared(job())) == {"even"}
+    assert compared(job()).left_out == ()
+    assert partitions(compared(job(), from_document(costs()))) == {"even"}  # balanced ones would be the same
     by_costs = compared(job(), from_document(costs(embeddings=part(1, 2))), num_layers=11)
     assert partitions(by_costs) == {"even", "balanced"}
     # Even stages are 3, 3, 3, 2 layers with the embeddings on the first; balanced ones 2, 3, 3, 3: 12 s become 9 s.

@@ -1,5 +1,6 @@
 """The file of costs that a job names: its text takes the place of its path; what is wrong with it is told by key."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from coordinator.jobfile import load_job
 from coordinator.problem import SpecError
 from coordinator.sections import MAX_COSTS_BYTES
 from coordinator.spec import from_json, parse_spec, to_json
-from tests.unit.job_costs import write_costs
+from tests.unit.job_costs import costs, write_costs
 
 DOCUMENT = {"name": "a", "model": {"config": {"model_type": "bert"}}, "data": {"task": "demo"}}
 
@@ -45,6 +46,11 @@ def test_costs_are_taken_from_the_job_files_folder_and_read(
     spec_json = tmp_path / "spec.json"
     spec_json.write_text(to_json(spec))
     assert load_job(spec_json) == spec
+
+
+def test_job_file_that_holds_the_costs_themselves_on_one_line_is_taken_as_spec_json_is(tmp_path: Path) -> None:
+    text = json.dumps(costs())
+    assert load_job(job_file(tmp_path, json.dumps(text))).parallel.costs == text
 
 
 def test_costs_of_an_override_are_taken_from_the_current_folder(
