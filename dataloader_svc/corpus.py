@@ -66,9 +66,13 @@ def read_rows(settings: DataSettings, split: SplitName) -> SplitRows:
         DataFileError: its file is not what its name promises.
     """
     splits = find_splits(settings)
+    layout = settings.task.layout
     if split not in splits:
-        raise RequestError(f"task {settings.task.name} has no split {split}; it has {', '.join(splits)}")
-    layout, files = settings.task.layout, splits[split]
+        refusal = f"task {settings.task.name} has no split {split}; it has {', '.join(splits)}"
+        if layout is not None and settings.source is not None and split in layout.files:
+            refusal += f"; there is no file {settings.source / layout.folder / layout.files[split].name}"
+        raise RequestError(refusal)
+    files = splits[split]
     skip_malformed = settings.malformed_lines is MalformedLines.SKIP
     if layout is None:
         rows = demo_splits()[split]

@@ -209,10 +209,11 @@ def test_find_splits_missing_training_file_names_it(tmp_path: Path) -> None:
         find_splits(mrpc(tmp_path))
 
 
-def test_read_rows_split_without_file_lists_those_there_are(tmp_path: Path) -> None:
+def test_read_rows_split_without_file_names_it_and_lists_those_there_are(tmp_path: Path) -> None:
     write_sst2(tmp_path, [("a", 0)])
 
-    with pytest.raises(RequestError, match="task sst2 has no split validation; it has train"):
+    refusal = f"task sst2 has no split validation; it has train; there is no file {tmp_path}/SST-2/dev.tsv$"
+    with pytest.raises(RequestError, match=refusal):
         read_rows(sst2(tmp_path), SplitName.VALIDATION)
 
 
