@@ -8,13 +8,15 @@ from coordinator.choice import Comparison, Ranked
 from coordinator.pricing import Basis
 
 
-def ranked(step: float, *, is_own: bool = False, **values: object) -> Ranked:
+def ranked(step: float, *, is_own: bool = False, fits: bool | None = None, **values: object) -> Ranked:
     candidate = Candidate(**{"schedule": "1f1b", "num_chunks": 1, "num_microbatches": 8, **values})  # type: ignore[arg-type]
     return Ranked(
         candidate=candidate,
         step=step,
         bubble_fraction=0.1,
         peak_in_flight=2,
+        memory_bytes=None,
+        fits=fits,
         num_commands=10,
         is_own=is_own,
     )
@@ -43,6 +45,10 @@ def test_two_changes_at_once_are_no_single_change() -> None:
 
 def test_what_brings_next_to_nothing_or_costs_is_not_told() -> None:
     assert told(ranked(9.95, schedule="zbh1"), ranked(12.0, num_microbatches=4)) == []
+
+
+def test_what_does_not_fit_the_devices_is_not_told() -> None:
+    assert told(ranked(7.0, schedule="gpipe", fits=False), ranked(9.0, schedule="zbh1")) == [("schedule", 0.1)]
 
 
 def test_own_layout_has_to_be_among_them() -> None:
