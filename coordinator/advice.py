@@ -32,7 +32,9 @@ def changes(comparison: Comparison) -> tuple[Change, ...]:
     for each in comparison.ranked:
         kind = _difference(own, each)
         gain = 1 - each.step / own.step
-        if each.fits is not False and kind is not None and gain >= LEAST_GAIN and (kind not in best or gain > best[kind].gain):
+        if kind is None or gain < LEAST_GAIN or each.fits is False:
+            continue
+        if kind not in best or gain > best[kind].gain:
             best[kind] = Change(what=kind, to=each, gain=gain)
     return tuple(sorted(best.values(), key=lambda change: -change.gain))
 
