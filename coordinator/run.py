@@ -64,7 +64,10 @@ def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0
         return state, ()
     match event:
         case Started(worker, pid, log):
-            return state.with_member(worker, life=Life.LOADING, pid=pid, log=log), ()
+            # An agent's word and its executor's own come by two streams: the executor may be ready by now.
+            has_come = state.members[worker].life is not Life.ASSIGNED
+            life = state.members[worker].life if has_come else Life.LOADING
+            return state.with_member(worker, life=life, pid=pid, log=log), ()
         case Connected() | Disconnected() | StoreOpened() | Ready():
             return _joined(state, event, now)
         case Reported(kind, step, result):

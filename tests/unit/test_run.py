@@ -5,10 +5,13 @@ from dataclasses import replace
 from coordinator.events import (
     ChangeState,
     Connected,
+    Ready,
+    Started,
     StoreOpened,
 )
 from coordinator.records import JobState
 from coordinator.run import begin
+from coordinator.run_state import Life
 from coordinator.sequence import Sequence
 from tests.unit.run_script import Script, evaluated, exit_of, final_change, saved, setting, short, step
 
@@ -31,6 +34,19 @@ def test_rendezvous_store_opens_between_two_hellos_reaches_both() -> None:
 def test_run_all_ready_starts_with_credit_steps() -> None:
     assert Script(setting(credit=2)).make_ready() == ["RUNNING", "issue step 1", "issue step 2"]
     assert Script(setting(credit=1)).make_ready() == ["RUNNING", "issue step 1"]
+
+
+def test_run_starts_though_an_agent_tells_late_that_it_started_what_is_ready() -> None:
+    """Agent and executor have a stream each, and under load the agent's word comes last; a job waited for ever."""
+    script = Script(setting(credit=1))
+    script.feed(Connected(0, 1), StoreOpened(0, "h0:99"), Connected(1, 2), Ready(1, 10, 20))
+    assert script.feed(Started(1, 2, "logs/worker-1.log")) == []
+    assert script.feed(Ready(0, 10, 20)) == ["RUNNING", "issue step 1"]
+    assert script.feed(Started(0, 1, "logs/worker-0.log")) == []
+    assert [(member.life, member.log) for member in script.state.members] == [
+        (Life.READY, "logs/worker-0.log"),
+        (Life.READY, "logs/worker-1.log"),
+    ]
 
 
 def test_run_whole_job_commits_in_order_and_ends_with_save_evaluation_stop() -> None:
