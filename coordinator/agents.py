@@ -9,6 +9,7 @@ from takt.rpc.errors import UnreachableError
 from takt.v1 import workers_pb2 as pb
 
 from coordinator.facts import ModelFacts
+from coordinator.known_models import KnownModels
 from coordinator.membership import Membership, Slot, SlotState
 from coordinator.problem import Problem, SpecError
 
@@ -28,6 +29,7 @@ class Agents:
         self._outboxes: dict[str, Outbox] = {}
         self._questions: dict[str, asyncio.Future[pb.ModelInspected]] = {}
         self._asked_of: dict[str, str] = {}
+        self._known = KnownModels()
 
     def join(self, hello: pb.AgentHello) -> Outbox:
         """Take an agent on; return what it is to be sent from now on.
@@ -46,6 +48,7 @@ class Agents:
         )
         self.membership = self.membership.joined(offer)
         self._hang_up(hello.agent)
+        self._known.clear()
         outbox = self._outboxes[hello.agent] = asyncio.Queue()
         outbox.put_nowait(pb.AttendResponse(welcome=pb.AgentWelcome(lease_seconds=LEASE_SECONDS)))
         return outbox
@@ -92,10 +95,15 @@ class Agents:
     ) -> ModelFacts:
         """Ask an agent about a job's model; a free one where there is one. With ``parts``, about its parts too.
 
+        One that is built from a config is asked about once, until another agent joins.
+
         Raises:
             SpecError: the model section is wrong.
             UnreachableError: no agent is there, or it did not answer in time.
         """
+        key = KnownModels.key_of(spec_json, parts)
+        if (known := self._known.get(key)) is not None:
+            return known
         slot = self._asked_first()
         if slot is None:
             raise UnreachableError("no stage worker is there to look at the model")
@@ -114,7 +122,9 @@ class Agents:
             del self._questions[request], self._asked_of[request]
         if inspected.error:
             raise SpecError([Problem.told("model", inspected.error)])
-        return ModelFacts.of(inspected.facts)
+        facts = ModelFacts.of(inspected.facts)
+        self._known.add(key, facts)
+        return facts
 
     def inspected(self, message: pb.ModelInspected) -> None:
         """Take an answer; one that came too late is dropped."""
