@@ -162,6 +162,7 @@ class LocalWorker:
             result.live_peak, result.live_at_end = self._live.peak, self._live.num_held
             result.live_share_between_halves = self._live.share_between_halves
         after = self._ledger.seconds()
+        self._ledger.take_spans()  # nobody else does, and they would pile up
         result.activities = {
             a.name: sum(passed - before.get(account, 0.0) for account, passed in after.items() if account[0] is a)
             for a in Activity
