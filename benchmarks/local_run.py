@@ -158,11 +158,11 @@ class LocalWorker:
                     self._evaluate(step.lengths, result)
                 else:
                     self._train(step, result)
+                self._ledger.take_spans()  # nobody else does, and they would pile up
         if self._live is not None:
             result.live_peak, result.live_at_end = self._live.peak, self._live.num_held
             result.live_share_between_halves = self._live.share_between_halves
         after = self._ledger.seconds()
-        self._ledger.take_spans()  # nobody else does, and they would pile up
         result.activities = {
             a.name: sum(passed - before.get(account, 0.0) for account, passed in after.items() if account[0] is a)
             for a in Activity
