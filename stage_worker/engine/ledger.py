@@ -7,7 +7,7 @@ executor's death. A cell holds the seconds of one account that have ended.
 
 import enum
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -42,6 +42,10 @@ Account = tuple[Activity, int | None]
 
 About = tuple[int, int]
 """Global stage and microbatch of an action."""
+
+
+MAX_SPANS = 2**16
+"""Spans that are kept until they are taken; some megabytes."""
 
 
 class Span(NamedTuple):
@@ -100,7 +104,7 @@ class Ledger:
         self._account: Account = (Activity.OTHER, None)
         self._about: About | None = None
         self._since = clock()
-        self._spans: list[Span] = []
+        self._spans: deque[Span] = deque(maxlen=MAX_SPANS)
 
     @contextmanager
     def during(self, activity: Activity, *, about: About | None = None) -> Iterator[None]:
@@ -131,8 +135,12 @@ class Ledger:
         return dict(self._cells)
 
     def take_spans(self) -> list[Span]:
-        """Return what was done since the last call, up to the last change of activity; it is forgotten here."""
-        spans, self._spans = self._spans, []
+        """Return what was done since the last call, up to the last change of activity; it is forgotten here.
+
+        Of more than ``MAX_SPANS`` the first ones are lost.
+        """
+        spans = list(self._spans)
+        self._spans.clear()
         return spans
 
     def _switch(self, account: Account, about: About | None) -> None:
