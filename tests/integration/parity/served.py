@@ -29,7 +29,7 @@ from stage_worker.engine.commands import Op, Phase, Shape, StepCommands, StepSet
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.ledger import Ledger
 from stage_worker.engine.result import StepResult
-from stage_worker.engine.transport import Message, TransferKind
+from stage_worker.engine.transport import Departure, Message, TransferKind
 from stage_worker.models.config import TaskNeeds, fit_to_task, pretrained_config
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.models.loading import load_model
@@ -246,9 +246,9 @@ def _watched(transport: GlooTransport, told: Told) -> GlooTransport:
     """Have a transport tell the bytes of each of its messages."""
     send = transport.send
 
-    def sending(tensor: torch.Tensor, message: Message, *, to_worker: int) -> None:
+    def sending(tensor: torch.Tensor, message: Message, *, to_worker: int) -> Departure:
         told.sent[message.kind, message.step, message.microbatch] = tensor.numel() * tensor.element_size()
-        send(tensor, message, to_worker=to_worker)
+        return send(tensor, message, to_worker=to_worker)
 
     transport.send = sending  # type: ignore[method-assign]
     return transport

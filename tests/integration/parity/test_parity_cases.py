@@ -2,7 +2,7 @@
 
 import itertools
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -129,9 +129,13 @@ def test_h11_gpt2_without_a_pad_token_is_asked_for_one_and_trains_like_rows_alon
 def test_h13_job_whose_files_are_all_in_folders_attempts_no_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Facts, rows, weights and a step. Workers and services meet below Python, whose sockets only the Hub would use."""
+    """Facts, rows, weights and a step. Of sockets workers use loopback ones, and all others would be the Hub's.
+
+    That no name server is asked either is in test_comm_gloo.
+    """
     attempts: list[object] = []
     look_up = socket.getaddrinfo
+    connect = {name: getattr(socket.socket, name) for name in ("connect", "connect_ex")}
 
     def refuse(*arguments: object, **_: object) -> NoReturn:
         attempts.append(arguments)
@@ -144,8 +148,12 @@ def test_h13_job_whose_files_are_all_in_folders_attempts_no_connection(
     write_sst2(tmp_path / "glue", [(words(3 + row, first=row), row % 2) for row in range(4)])
     job = ServedJob(tmp_path / "state", "job", model, data("sst2", tmp_path), num_rows=4, pp=2, num_microbatches=2)
     monkeypatch.setattr(socket, "getaddrinfo", look_up_loopback)
-    for name in ("connect", "connect_ex"):
-        monkeypatch.setattr(socket.socket, name, refuse)
+    for name, real in connect.items():
+
+        def to_loopback(own: socket.socket, address: Any, real: Callable[..., Any] = real) -> Any:
+            return real(own, address) if address[0] == "127.0.0.1" else refuse(address)
+
+        monkeypatch.setattr(socket.socket, name, to_loopback)
 
     assert model_facts({"pretrained": str(model)}).num_layers == 4
     _, last = job.run()
