@@ -102,7 +102,7 @@ def _costs(
         [run],
         model.parts,
         dp=spec.parallel.dp,
-        device="cpu",
+        device="as it ran",
         optimizer=spec.train.optimizer,
         precision=spec.train.precision,
     )
