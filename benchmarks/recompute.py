@@ -21,6 +21,7 @@ import torch
 
 from benchmarks.local_live import LiveActivations
 from stage_worker.engine.commands import Command, Op
+from stage_worker.engine.ledger import Ledger
 from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.stage import Stage
 from stage_worker.engine.weights import Weights
@@ -59,6 +60,7 @@ class Case:
             stage=STAGE,
             seeds=None,
             recompute=recompute,
+            ledger=Ledger(),
         )
         self._gradient_BLD = torch.randn(sizes.rows, sizes.width, sizes.hidden_size)
 

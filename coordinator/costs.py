@@ -58,7 +58,7 @@ class PartCosts:
     input_gradient_seconds: tuple[Seconds, ...]
     weight_gradient_seconds: tuple[Seconds, ...]
     optimizer_seconds: Seconds
-    """Update of the part's parameters, once a step."""
+    """Update of the part's parameters, once a step; of embeddings with it what making their gradient takes."""
     parameter_bytes: Annotated[int, Field(ge=0)]
     """What replicas add up of its gradients, once a step."""
 

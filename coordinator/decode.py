@@ -67,9 +67,11 @@ def step_times_of(message: commands_pb2.StepReport) -> StepTimes:
                 microbatch=span.microbatch if span.HasField("microbatch") else None,
                 peer=span.peer if span.HasField("peer") else None,
                 num_bytes=span.bytes if span.HasField("peer") else None,
+                embeddings=span.embeddings,
+                head=span.head,
             )
             for span in message.spans
-            if span.track in _TRACKS and math.isfinite(span.start) and math.isfinite(span.end)
+            if span.track in _TRACKS and all(map(math.isfinite, (span.start, span.end, span.embeddings, span.head)))
         ),
         end=message.sent,
         in_flight=message.peak_in_flight,

@@ -1,9 +1,10 @@
-"""What a model's parts cost, from what whole stages took in runs of a job. Pure.
+"""What a model's parts cost, from what stages and their parts took in runs of a job. Pure.
 
-Of a stage only the sum of its parts is measured. Runs with other sizes of stages tell the parts apart, as unknowns of
-linear equations; where they do not, as with one layer on each stage, operations and parameters share the sum out.
+Of the update of a worker's parameters only the sum over its parts is measured. The workers' sums are linear equations
+in the parts, and what these leave open the numbers of parameters share out.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, median
@@ -17,7 +18,7 @@ from coordinator.trace.measured import MeasuredCosts
 
 _OPS = ("F", "B", "I", "W")
 _HINT = 1e-3
-"""Weight of what operations and parameters say beside what was measured."""
+"""Weight of what parameters say beside what was measured."""
 _BYTES = 4
 """Of an element of a gradient that replicas add up; fp32."""
 
@@ -63,9 +64,11 @@ def fitted_costs(
         precision: as train.precision names it.
     """
     sizes = sorted({run.rows for run in runs})
-    measured = {op: _table(runs, sizes, op, parts) for op in _OPS}
+    measured = {op: _table(runs, sizes, op) for op in _OPS}
     tables = _completed(measured, sizes, parts, width=round(mean(run.width for run in runs)))
     updates = _updates(runs, parts)
+    own = [run for run in runs if run.rows == runs[0].rows]
+    first_backward = median(run.costs.first_backward for run in own)
 
     def costs_of(index: int, part: ModelPart) -> PartCosts:
         forward, backward, input_gradient, weight_gradient = (tuple(map(float, tables[op][:, index])) for op in _OPS)
@@ -74,11 +77,10 @@ def fitted_costs(
             backward_seconds=backward,
             input_gradient_seconds=input_gradient,
             weight_gradient_seconds=weight_gradient,
-            optimizer_seconds=updates[index],
+            optimizer_seconds=updates[index] + (first_backward if index == 0 else 0.0),
             parameter_bytes=part.parameters * _BYTES,
         )
 
-    own = [run for run in runs if run.rows == runs[0].rows]
     return CostModel(
         source="profile",
         device=device,
@@ -95,22 +97,22 @@ def fitted_costs(
     )
 
 
-def _table(runs: Sequence[MeasuredRun], sizes: Sequence[int], op: str, parts: ModelParts) -> Table | None:
-    """Return what each part takes; None where no run did the op."""
+def _table(runs: Sequence[MeasuredRun], sizes: Sequence[int], op: str) -> Table | None:
+    """Return what each part takes; None where not every number of rows had the op."""
     table = []
     for rows in sizes:
-        own = [run for run in runs if run.rows == rows]
-        measured = [
-            (run.parts_of(stage), seconds)
-            for run in own
-            for (stage, done), seconds in sorted(run.costs.actions.items())
-            if done == op
-        ]
-        if not measured:
+        taken = [_taken(run, op) for run in runs if run.rows == rows and (0, op) in run.costs.actions]
+        if not taken:
             return None
-        width = round(mean(run.width for run in own))
-        table.append(_solved(measured, [part.forward_operations.at(rows=rows, width=width) for part in _three(parts)]))
+        table.append(np.mean(taken, axis=0))
     return np.array(table)
+
+
+def _taken(run: MeasuredRun, op: str) -> tuple[float, float, float]:
+    """Return what embeddings, the mean layer and the head of one run took."""
+    stages = [time for (_, done), time in run.costs.actions.items() if done == op]
+    layers, last = math.fsum(time.layers for time in stages), len(run.layers) - 1
+    return run.costs.actions[0, op].embeddings, layers / sum(run.layers), run.costs.actions[last, op].head
 
 
 def _completed(
@@ -178,14 +180,14 @@ def _solved(measured: Sequence[tuple[Sequence[float], float]], hint: Sequence[fl
 
 def _transfer(runs: Sequence[MeasuredRun]) -> TransferCosts:
     """Return the straight line through what messages of two sizes took, with neither part below 0."""
-    own, other = runs[0], runs[-1]
-    taken, bytes_apart = own.costs.transfer, own.message_bytes - other.message_bytes
+    rows, size = runs[0].rows, runs[0].message_bytes
+    taken = mean(run.costs.transfer for run in runs if run.rows == rows)
+    other = next((run for run in runs if run.rows != rows), runs[0])
+    bytes_apart = size - other.message_bytes
     slope = (taken - other.costs.transfer) / bytes_apart if bytes_apart else 0.0
-    slope = min(max(slope, 0.0), taken / own.message_bytes if own.message_bytes else 0.0)
+    slope = min(max(slope, 0.0), taken / size if size else 0.0)
     return TransferCosts(
-        latency_seconds=max(0.0, taken - slope * own.message_bytes),
-        seconds_per_byte=slope,
-        bytes_per_row=own.message_bytes / own.rows,
+        latency_seconds=max(0.0, taken - slope * size), seconds_per_byte=slope, bytes_per_row=size / rows
     )
 
 

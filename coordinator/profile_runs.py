@@ -33,29 +33,21 @@ class ProfileRun:
 def profile_runs(spec: JobSpec, model: ModelFacts) -> tuple[ProfileRun, ...]:
     """Return the runs that tell what the parts of a job's model cost.
 
-    One has the job's own microbatches and equal stages, one other sizes of stages, so that embeddings, layers and head
-    can be told apart, and one smaller or larger microbatches. In each of them some backwards are whole and some are
-    split, so that all four ops are measured under the same conditions. Nothing is computed again.
+    All have equal stages. Two have the job's own microbatches, and between them one has smaller or larger ones, so that
+    a machine that gets slower in the meantime makes neither look cheaper. In each of them some backwards are whole and
+    some are split, so that all four ops are measured under the same conditions. Nothing is computed again.
     """
     parallel = spec.parallel
     rows = max(1, round(spec.train.global_batch_size / (parallel.dp * _num_microbatches(spec))))
     # A forward follows the backward of as many microbatches as there are beyond a stage's warmup and one more.
     num_microbatches = max(min(microbatches_of(spec), _MOST_MICROBATCHES), parallel.pp + _SPLIT_FROM)
     even = tuple(piece.num_layers for piece in even_partition(num_layers=model.num_layers, num_stages=parallel.pp))
-    others = [(rows, uneven)] if (uneven := _uneven(even)) is not None else []
-    sizes = [(rows, even), *others, (rows // 2 or 2 * rows, even)]
-    return tuple(_run(spec, rows=each, layers=layers, num_microbatches=num_microbatches) for each, layers in sizes)
+    sizes = (rows, rows // 2 or 2 * rows, rows)
+    return tuple(_run(spec, rows=each, layers=even, num_microbatches=num_microbatches) for each in sizes)
 
 
 def _num_microbatches(spec: JobSpec) -> int:
     return microbatches_of(spec) * spec.train.gradient_accumulation_steps
-
-
-def _uneven(even: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return other sizes of the stages; None where every stage has one layer, or there is but one stage."""
-    if len(even) == 1 or even[0] == 1:
-        return None
-    return (even[0] - 1, *even[1:-1], even[-1] + 1)
 
 
 def _run(spec: JobSpec, *, rows: int, layers: tuple[int, ...], num_microbatches: int) -> ProfileRun:

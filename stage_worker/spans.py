@@ -39,6 +39,8 @@ def _computed(done: Iterable[Span]) -> Iterator[pb.Span]:
             end=span.end,
             stage=stage,
             microbatch=microbatch,
+            embeddings=span.embeddings,
+            head=span.head,
         )
 
 

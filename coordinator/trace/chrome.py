@@ -153,6 +153,9 @@ class _Writer:
         ):
             if value is not None:
                 args += f',"{key}":{value}'
+        for key, seconds in (("embeddings", span.embeddings), ("head", span.head)):
+            if seconds:
+                args += f',"{key}":{_microseconds(_nanoseconds(seconds))}'
         if posted != start:
             args += f',"posted":{self._time(posted)}'
         return (

@@ -107,6 +107,8 @@ def _add(event: dict[str, Any] | None, parts: dict[int, _Part]) -> None:
                     microbatch=_optional(args, "microbatch"),
                     peer=_optional(args, "peer"),
                     num_bytes=_optional(args, "bytes"),
+                    embeddings=_nanoseconds(args.get("embeddings", 0)) / 1e9,
+                    head=_nanoseconds(args.get("head", 0)) / 1e9,
                 )
             )
         case "C" if event["name"] == IN_FLIGHT:

@@ -27,7 +27,7 @@ def expected_timeline(plan: Plan, measured: MeasuredCosts) -> Timeline:
         taken = measured.actions.get((stage, str(op)))
         if taken is None:
             raise NoTimesError(f"{op} of stage {stage} was not traced, but the plan has it")
-        return taken + measured.action_seconds
+        return taken.seconds + measured.action_seconds
 
     workers = range(plan.placement.num_workers)
     costs = StageCosts(

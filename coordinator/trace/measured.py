@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean, median
 
+from coordinator.trace.action_times import OPS, ActionTime, action_times
 from coordinator.trace.timeline import Span, Trace, Track, WorkerTrace
 
 WARMING_STEPS = 3
 """Steps at the start of a run that do not count, where there are more."""
-_OPS = ("F", "B", "I", "W")
 _STEP_WAITS = ("send", "data", "command")
 """What a worker waits for that no plan foretells; a checkpoint is not of every step."""
 
@@ -27,8 +27,10 @@ class NoTimesError(ValueError):
 class MeasuredCosts:
     """What one microbatch's actions and one step took, in seconds."""
 
-    actions: Mapping[tuple[int, str], float]
+    actions: Mapping[tuple[int, str], ActionTime]
     """By global stage and op, ``F B I W``; what a run never did is not in it."""
+    first_backward: float
+    """What the first backward of a step takes longer in the embeddings, where it makes their gradient."""
     transfer: float
     """From the end of an action until the next worker has its result, where that waited for it; 0 if nobody did."""
     action_seconds: float
@@ -55,8 +57,10 @@ def measured_costs(trace: Trace) -> MeasuredCosts:
     steps = [_steps_of(worker) for worker in trace.workers]
     own = [[each[step] for step in counted] for each in steps]
     workers = [worker.worker for worker in trace.workers]
+    actions, first_backward = action_times([span for step in spans for span in step] for spans in own)
     return MeasuredCosts(
-        actions=_actions(span for spans in own for step in spans for span in step),
+        actions=actions,
+        first_backward=first_backward,
         transfer=_transfer(trace, counted),
         action_seconds=median(_between(step) for spans in own for step in spans),
         optimizer={
@@ -97,24 +101,13 @@ def _steps_of(worker: WorkerTrace) -> dict[int, list[Span]]:
     return steps
 
 
-def _actions(spans: Iterable[Span]) -> dict[tuple[int, str], float]:
-    pieces: defaultdict[tuple[int, str, int, int], float] = defaultdict(float)
-    for span in spans:
-        if span.name in _OPS and span.stage is not None and span.microbatch is not None:
-            pieces[span.stage, span.name, span.step, span.microbatch] += span.end - span.start
-    by_step: defaultdict[tuple[int, str], defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for (stage, op, step, _), seconds in pieces.items():
-        by_step[stage, op][step].append(seconds)
-    return {action: median(map(mean, steps.values())) for action, steps in by_step.items()}
-
-
 def _sum(step: Iterable[Span], names: tuple[str, ...]) -> float:
     return sum(span.end - span.start for span in step if span.name in names)
 
 
 def _between(step: list[Span]) -> float:
     """Return the time of a step that no span of its covers, for each action."""
-    num_actions = len({(span.stage, span.name, span.microbatch) for span in step if span.name in _OPS})
+    num_actions = len({(span.stage, span.name, span.microbatch) for span in step if span.name in OPS})
     covered = sum(span.end - span.start for span in step if span.name != "other")
     return (step[-1].end - step[0].start - covered) / max(1, num_actions)
 

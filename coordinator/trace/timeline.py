@@ -35,6 +35,10 @@ class Span:
     peer: int | None = None
     """The worker at the other end of a transfer."""
     num_bytes: int | None = None
+    embeddings: float = 0.0
+    """Seconds of an op that went into the embeddings of a first stage."""
+    head: float = 0.0
+    """Seconds of an op that went into the head of a last stage, the loss included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

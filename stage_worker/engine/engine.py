@@ -104,6 +104,7 @@ class Engine:
                 stage=stage,
                 seeds=seeds,
                 recompute=(recompute or {}).get(stage, Recompute()),
+                ledger=ledger,
             )
             for stage in model.stages
         }

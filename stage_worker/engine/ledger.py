@@ -37,6 +37,13 @@ class Activity(enum.IntEnum):
         return self in BUSY_OPS
 
 
+class Part(enum.Enum):
+    """What a stage computes beside its layers."""
+
+    EMBEDDINGS = enum.auto()
+    HEAD = enum.auto()
+
+
 Account = tuple[Activity, int | None]
 """What time is put down to: an activity, and the stage it is for; None where it is for the whole worker."""
 
@@ -56,6 +63,10 @@ class Span(NamedTuple):
     """The action that was done, or that was waited for; None for what concerns the whole worker."""
     start: float
     end: float
+    embeddings: float = 0.0
+    """Seconds of it that went into the embeddings; the kernels that were launched where a device works behind."""
+    head: float = 0.0
+    """The same of the head, the loss included."""
 
 
 BUSY_OPS = {
@@ -104,6 +115,9 @@ class Ledger:
         self._account: Account = (Activity.OTHER, None)
         self._about: About | None = None
         self._since = clock()
+        self._part: Part | None = None
+        self._part_since = self._since
+        self._part_seconds = dict.fromkeys(Part, 0.0)
         self._spans: deque[Span] = deque(maxlen=MAX_SPANS)
 
     @contextmanager
@@ -125,6 +139,11 @@ class Ledger:
         """End what is done now, begin ``activity``, which lasts until the next one; see ``during``."""
         self._switch((activity, about[0] if about is not None and activity.is_compute else None), about)
 
+    def enter_part(self, part: Part | None) -> None:
+        """Say which part of the model the activity goes on with, None for the layers, as every activity begins."""
+        self._end_part(self._clock())
+        self._part = part
+
     def now(self) -> float:
         """Return the clock's seconds."""
         return self._clock()
@@ -145,11 +164,22 @@ class Ledger:
 
     def _switch(self, account: Account, about: About | None) -> None:
         now = self._clock()
+        self._end_part(now)
+        self._part = None
         self._cells[self._account] += now - self._since
-        self._spans.append(Span(self._account[0], self._about, self._since, now))
+        parts = self._part_seconds
+        self._spans.append(
+            Span(self._account[0], self._about, self._since, now, parts[Part.EMBEDDINGS], parts[Part.HEAD])
+        )
+        self._part_seconds = dict.fromkeys(Part, 0.0)
         self._account, self._about, self._since = account, about, now
         if self._on_switch is not None:
             self._on_switch(account, now)
+
+    def _end_part(self, now: float) -> None:
+        if self._part is not None:
+            self._part_seconds[self._part] += now - self._part_since
+        self._part_since = now
 
 
 def busy_seconds(seconds: Mapping[Account, float], *, stages: Sequence[int]) -> dict[tuple[int, str], float]:

@@ -23,6 +23,8 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from transformers.pytorch_utils import Conv1D
 
+from stage_worker.engine.ledger import Ledger, Part
+
 LayerCall = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -39,6 +41,8 @@ class WeightWork:
     """Gradient of the output."""
     is_conv1d: bool
     """Whether the weight has shape (I, O)."""
+    part: Part | None
+    """Where the layer is; None for one of the stage's layers."""
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -59,16 +63,21 @@ WeightQueue = list[WeightWork]
 
 
 @torch.no_grad()
-def add_weight_gradients(queue: WeightQueue) -> None:
+def add_weight_gradients(queue: WeightQueue, ledger: Ledger | None = None) -> None:
     """Add to the parameters' ``grad`` in queue order; empty the queue as it goes.
 
-    A layer that was applied twice gets one sum, as from autograd: (a + b) is not added as a, then b.
+    A layer that was applied twice gets one sum, as from autograd: (a + b) is not added as a, then b. A ``ledger`` is
+    told of each part of the model.
     """
     left = Counter(parameter for work in queue for parameter in work.parameters)
     sums: dict[torch.Tensor, torch.Tensor] = {}
     queue.reverse()
+    part: Part | None = None
     while queue:
         work = queue.pop()
+        if ledger is not None and work.part is not part:
+            part = work.part
+            ledger.enter_part(part)
         for parameter in work.parameters:
             gradient = work.gradient(parameter)
             if parameter in sums:
@@ -87,6 +96,8 @@ class SplitBackward:
 
     def __init__(self) -> None:
         self._queue: WeightQueue | None = None
+        self.part: Part | None = None
+        """Of the model, which is running forward."""
 
     def bind(self, module: nn.Module) -> None:
         """Bind every linear layer inside ``module``; a layer with a forward of its own is left alone."""
@@ -110,7 +121,7 @@ class SplitBackward:
                 return forward(x)
             # The parameters themselves, or a layer whose input needs no gradient would never be queued.
             parameters = layer.weight, layer.bias
-            out: torch.Tensor = _Apply.apply(x, *parameters, forward, self._queue, is_conv1d)  # type: ignore[no-untyped-call]
+            out: torch.Tensor = _Apply.apply(x, *parameters, forward, self._queue, is_conv1d, self.part)  # type: ignore[no-untyped-call]
             return out
 
         return call
@@ -128,23 +139,24 @@ class _Apply(torch.autograd.Function):
         forward: LayerCall,
         queue: WeightQueue,
         is_conv1d: bool,
+        part: Part | None,
     ) -> torch.Tensor:
         ctx.save_for_backward(x if weight.requires_grad else None)
-        ctx.layer = weight, bias, queue, is_conv1d  # no activations, so nothing for a checkpoint to recompute
+        ctx.layer = weight, bias, queue, is_conv1d, part  # no activations, so nothing for a checkpoint to recompute
         return forward(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (x,) = ctx.saved_tensors
-        weight, bias, queue, is_conv1d = ctx.layer
+        weight, bias, queue, is_conv1d, part = ctx.layer
         g_NO = g.reshape(-1, g.shape[-1])
         needs_x, *needs_parameters = ctx.needs_input_grad[:3]
         if any(needs_parameters):
             # Detached, or the queue would keep the graph that made the input.
-            queue.append(WeightWork(weight, bias, x.detach() if x is not None else None, g_NO, is_conv1d))
+            queue.append(WeightWork(weight, bias, x.detach() if x is not None else None, g_NO, is_conv1d, part))
         x_gradient = None
         if needs_x:
             w_OI = weight.t() if is_conv1d else weight
             x_gradient = (g_NO @ w_OI).view(*g.shape[:-1], w_OI.shape[1])
-        return x_gradient, None, None, None, None, None
+        return x_gradient, None, None, None, None, None, None

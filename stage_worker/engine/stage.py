@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from stage_worker.engine.dropout import DropoutSeeds
 from stage_worker.engine.failure import CommandOrderError
+from stage_worker.engine.ledger import Ledger, Part
 from stage_worker.engine.loss import loss_sum
 from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.split_backward import SplitBackward, WeightQueue, add_weight_gradients
@@ -58,6 +59,7 @@ class Stage:
         stage: int,
         seeds: DropoutSeeds | None,
         recompute: Recompute,
+        ledger: Ledger,
     ) -> None:
         """Take the blocks of ``stage``.
 
@@ -67,6 +69,7 @@ class Stage:
             stage: global index.
             seeds: of dropout; None leaves the generator alone.
             recompute: what is done again.
+            ledger: told which part of the model is at work, where a stage has more than layers.
         """
         own = model.stages[stage]
         self.is_first = own.slice.is_first
@@ -74,11 +77,14 @@ class Stage:
         self._stage = stage
         self._model = model.model
         self._blocks = tuple(own.blocks.items())
+        self._layers = range(self.is_first, self.is_first + own.slice.num_layers)
+        """Places of the layers among the blocks; before them are the embeddings, behind them the head."""
         self._weights = weights
         self._seeds = seeds
         self._num_parts = len(self._blocks) + self.is_last
         """Parts of a forward in training: the blocks, then the loss."""
         self._recompute = recompute
+        self._ledger = ledger
         self._num_recomputed = self._count_recomputed(own.slice.num_layers)
         self._flights: dict[int, _Flight] = {}
         self._waiting: dict[int, WeightQueue] = {}
@@ -149,7 +155,7 @@ class Stage:
             CommandOrderError: the microbatch is not in flight, or half of its backward is done.
         """
         input_gradient, weights = self._go_back(gradient, microbatch)
-        add_weight_gradients(weights)
+        add_weight_gradients(weights, self._ledger)
         self._weights.fold(self._stage)
         return input_gradient
 
@@ -180,7 +186,7 @@ class Stage:
         weights = self._waiting.pop(microbatch, None)
         if weights is None:
             raise CommandOrderError(f"microbatch {microbatch} is not in flight on stage {self._stage}")
-        add_weight_gradients(weights)
+        add_weight_gradients(weights, self._ledger)
         self._weights.fold(self._stage)
 
     def _go_back(self, gradient: torch.Tensor, microbatch: int) -> tuple[torch.Tensor | None, WeightQueue]:
@@ -193,7 +199,9 @@ class Stage:
             raise CommandOrderError(f"microbatch {microbatch} is not in flight on stage {self._stage}")
         if flight.output is not None:
             with self._split.into(flight.weights):
+                self._enter_part(Part.HEAD if self.is_last else None)
                 torch.autograd.backward(flight.output, gradient)
+                self._enter_part(None)
         return flight.input_BLD.grad if flight.input_BLD is not None else None, flight.weights
 
     @torch.no_grad()
@@ -214,13 +222,34 @@ class Stage:
         return call
 
     def _run(self, hidden: torch.Tensor | None, inputs: Inputs, going: _Pass, *, start: int, stop: int) -> torch.Tensor:
-        for index, block in self._blocks[start:stop]:
+        for place, (index, block) in enumerate(self._blocks[start:stop], start):
+            if place in (self._layers.start, self._layers.stop):
+                self._tell_backward(hidden, place)
+            self._enter_part(self._part_at(place))
             if going.seeds is not None:
                 going.seeds.set(step=going.step, microbatch=going.microbatch, module=block.name)
             self._weights.bind(index)
             hidden = block.call(self._model, hidden, inputs)
+        self._enter_part(self._part_at(min(stop, len(self._blocks))))
         assert hidden is not None, f"stage {self._stage} has no block"
         if start <= len(self._blocks) < stop:
             assert inputs.batch.labels is not None, "the last stage reads labels"
             hidden = loss_sum(hidden, inputs.batch.labels)
         return hidden
+
+    def _part_at(self, place: int) -> Part | None:
+        """Return the part of the model of the block at ``place``, or behind the last one."""
+        if place < self._layers.start:
+            return Part.EMBEDDINGS
+        return Part.HEAD if place >= self._layers.stop and self.is_last else None
+
+    def _tell_backward(self, hidden: torch.Tensor | None, place: int) -> None:
+        """Have the backward say when it is through with the block at ``place``, the first one behind ``hidden``."""
+        if hidden is not None and hidden.requires_grad and not hidden.is_leaf:
+            before = self._part_at(place - 1)
+            hidden.register_hook(lambda _: self._enter_part(before))  # type: ignore[no-untyped-call]
+
+    def _enter_part(self, part: Part | None) -> None:
+        if self.is_first or self.is_last:
+            self._split.part = part
+            self._ledger.enter_part(part)

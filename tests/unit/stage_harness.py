@@ -6,6 +6,7 @@ import torch
 
 from stage_worker.engine.commands import Shape
 from stage_worker.engine.dropout import DropoutSeeds
+from stage_worker.engine.ledger import Ledger
 from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.stage import Stage
 from stage_worker.engine.weights import Weights
@@ -32,6 +33,7 @@ class OneStage:
         dropout: float = 0.0,
         shapes: tuple[Shape, ...] = SHAPES,
         recompute: Recompute = NOTHING,
+        ledger: Ledger | None = None,
         **changes: Any,
     ) -> None:
         self.shapes = shapes
@@ -45,6 +47,7 @@ class OneStage:
             stage=stage,
             seeds=seeds,
             recompute=recompute,
+            ledger=ledger or Ledger(),
         )
         self.parameters = self.model.parameters(stage)
         self.input_gradients: dict[int, torch.Tensor | None] = {}

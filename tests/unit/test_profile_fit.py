@@ -1,5 +1,6 @@
-"""Costs of parts found again in what whole stages took."""
+"""Costs of parts found again in what stages and workers took."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from coordinator.costs import CostModel
 from coordinator.parts import MicrobatchSize, ModelPart, ModelParts
 from coordinator.profile_fit import MeasuredRun, fitted_costs
+from coordinator.trace.action_times import ActionTime
 from coordinator.trace.measured import MeasuredCosts
 
 # Seconds of embeddings, a layer and the head for each row; halves of a backward are no halves.
@@ -21,7 +23,14 @@ PARTS = ModelParts(
 )
 
 
-def run(rows: int, *layers: int, transfer: float = 0.0, dp: int = 1) -> MeasuredRun:
+def run(
+    rows: int,
+    *layers: int,
+    transfer: float = 0.0,
+    dp: int = 1,
+    first_backward: float = 0.0,
+    true: Mapping[str, tuple[float, float, float]] = TRUE,
+) -> MeasuredRun:
     """Return what a run with these stages measures where the model costs what is TRUE."""
     last = len(layers) - 1
 
@@ -29,13 +38,23 @@ def run(rows: int, *layers: int, transfer: float = 0.0, dp: int = 1) -> Measured
         embeddings, layer, head = values
         return layers[stage] * layer + embeddings * (stage == 0) + head * (stage == last)
 
+    def time(values: tuple[float, float, float], stage: int) -> ActionTime:
+        embeddings, layer, head = values
+        return ActionTime(
+            seconds=rows * stage_sum(values, stage),
+            layers=rows * layers[stage] * layer,
+            embeddings=rows * embeddings * (stage == 0),
+            head=rows * head * (stage == last),
+        )
+
     stages = range(len(layers))
     return MeasuredRun(
         rows=rows,
         layers=layers,
         held=tuple((stage,) for stage in stages),
         costs=MeasuredCosts(
-            actions={(s, op): rows * stage_sum(each, s) for op, each in TRUE.items() for s in stages},
+            actions={(s, op): time(each, s) for op, each in true.items() for s in stages},
+            first_backward=first_backward,
             transfer=transfer,
             action_seconds=0.01,
             optimizer={w: stage_sum(UPDATES, w % len(layers)) for w in range(dp * len(layers))},
@@ -59,40 +78,48 @@ def tables(costs: CostModel) -> dict[str, list[tuple[float, ...]]]:
     return {op: [getattr(part, f"{name}_seconds") for part in parts] for op, name in names.items()}
 
 
-@pytest.mark.parametrize("sizes", [((3, 3), (2, 4)), ((2, 2, 2), (1, 2, 3)), ((2, 2, 2),)])
-def test_parts_of_stages_of_several_sizes_are_told_apart(sizes: tuple[tuple[int, ...], ...]) -> None:
-    costs = fitted(*(run(4, *layers) for layers in sizes))
+@pytest.mark.parametrize("layers", [(3, 3), (1, 1, 1), (2, 2, 1), (4,)])
+def test_parts_cost_what_they_were_seen_to_take(layers: tuple[int, ...]) -> None:
+    costs = fitted(run(4, *layers), run(2, *layers))
     for op, parts in tables(costs).items():
         for part, seconds in enumerate(parts):
-            assert seconds == pytest.approx((4 * TRUE[op][part],), abs=2e-3 * 4 * max(TRUE[op])), (op, part)
+            assert seconds == pytest.approx((2 * TRUE[op][part], 4 * TRUE[op][part])), (op, part)
+    assert costs.rows == (2, 4)
+
+
+def test_runs_of_the_same_microbatches_count_alike() -> None:
+    slow = {op: (each[0], 3 * each[1], each[2]) for op, each in TRUE.items()}
+    costs = fitted(run(4, 2, 2), run(2, 2, 2), run(4, 2, 2, true=slow))
+    assert costs.layers[0].forward_seconds == pytest.approx((2 * 1.0, 4 * 2.0))
+    assert costs.layers[0].weight_gradient_seconds == pytest.approx((2 * 0.9, 4 * 1.8))
+    assert costs.head.forward_seconds == pytest.approx((2 * 0.3, 4 * 0.3))
+
+
+@pytest.mark.parametrize("sizes", [((3, 3), (2, 4)), ((2, 2, 2), (1, 2, 3)), ((2, 2, 2),)])
+def test_updates_of_workers_are_told_apart(sizes: tuple[tuple[int, ...], ...]) -> None:
+    costs = fitted(*(run(4, *layers) for layers in sizes))
     updates = [part.optimizer_seconds for part in (costs.embeddings, costs.layers[0], costs.head)]
     assert updates == pytest.approx(UPDATES, abs=2e-2)
-    assert costs.rows == (4,)
 
 
-def test_microbatches_of_two_sizes_make_two_entries_in_ascending_order() -> None:
-    costs = fitted(run(4, 3, 3), run(4, 2, 4), run(2, 3, 3))
-    assert costs.rows == (2, 4)
-    # At 2 rows one run has to do for three unknowns: its sums are kept, whoever has them.
-    for stage, part in ((0, costs.embeddings), (1, costs.head)):
-        whole = 3 * costs.layers[0].forward_seconds[0] + part.forward_seconds[0]
-        assert whole == pytest.approx(2 * (3 * TRUE["F"][1] + TRUE["F"][2 * stage]), rel=1e-3)
-
-
-def test_stages_that_cannot_be_told_apart_are_shared_out_by_operations_and_parameters() -> None:
+def test_updates_that_cannot_be_told_apart_are_shared_out_by_parameters() -> None:
     costs = fitted(run(4, 1, 1))
-    first, last = 4 * (0.2 + 1.0), 4 * (1.0 + 0.3)
-    assert costs.embeddings.forward_seconds[0] + costs.layers[0].forward_seconds[0] == pytest.approx(first, rel=1e-3)
-    assert costs.layers[0].forward_seconds[0] + costs.head.forward_seconds[0] == pytest.approx(last, rel=1e-3)
-    assert costs.layers[0].forward_seconds[0] > 3 * costs.embeddings.forward_seconds[0]
+    updates = [part.optimizer_seconds for part in (costs.embeddings, costs.layers[0], costs.head)]
+    assert updates[0] + updates[1] == pytest.approx(4.5, rel=1e-3)
+    assert updates[1] + updates[2] == pytest.approx(0.6, rel=1e-3)
+    assert updates[1] > 3 * updates[2]
+
+
+def test_making_the_gradient_of_the_embeddings_is_of_a_step() -> None:
+    costs = fitted(run(4, 3, 3, first_backward=0.25))
+    assert costs.embeddings.optimizer_seconds == pytest.approx(fitted(run(4, 3, 3)).embeddings.optimizer_seconds + 0.25)
 
 
 def test_no_part_costs_less_than_nothing() -> None:
-    """Noise can make a stage with the embeddings quicker than one without."""
-    noisy = run(4, 2, 2, 2)
-    noisy.costs.actions[0, "F"] = 7.0  # type: ignore[index]  # a layer alone takes 4
-    for parts in tables(fitted(noisy)).values():
-        assert all(seconds >= 0.0 for part in parts for seconds in part)
+    """Noise can make the worker with the embeddings the quicker one."""
+    whole = run(4, 2, 2, 2)
+    costs = fitted(replace(whole, costs=replace(whole.costs, optimizer={0: 0.5, 1: 1.0, 2: 1.1})))
+    assert costs.embeddings.optimizer_seconds >= 0.0
 
 
 def test_message_takes_a_latency_and_a_time_for_each_byte() -> None:

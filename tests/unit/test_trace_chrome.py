@@ -26,7 +26,7 @@ def two_workers() -> Trace:
     first = (
         span(DATA, "read", -0.001, 0.001, microbatch=0, num_bytes=512),
         span(COMPUTE, "data", 0.0, 0.001, stage=0, microbatch=0),
-        span(COMPUTE, "F", 0.001, 0.003, stage=0, microbatch=0),
+        span(COMPUTE, "F", 0.001, 0.003, stage=0, microbatch=0, embeddings=0.000500001),
         span(SEND, "activation", 0.003, 0.004, stage=0, microbatch=0, peer=1, num_bytes=4096),
         span(COMPUTE, "gradient", 0.003, 0.007000123, stage=0, microbatch=0),
         span(RECEIVE, "gradient", 0.003, 0.007000123, stage=1, microbatch=0, peer=1, num_bytes=4096),
@@ -37,7 +37,7 @@ def two_workers() -> Trace:
         span(COMPUTE, "activation", 0.0, 0.004, stage=1, microbatch=0),
         span(RECEIVE, "activation", 0.0, 0.004, stage=0, microbatch=0, peer=0, num_bytes=4096),
         span(COMPUTE, "F", 0.004, 0.005, stage=1, microbatch=0),
-        span(COMPUTE, "I", 0.005, 0.0065, stage=1, microbatch=0),
+        span(COMPUTE, "I", 0.005, 0.0065, stage=1, microbatch=0, head=0.0005),
         span(SEND, "gradient", 0.0065, 0.007, stage=1, microbatch=0, peer=0, num_bytes=4096),
         span(COMPUTE, "W", 0.0065, 0.008, stage=1, microbatch=0),
         span(COMPUTE, "reduce", 0.008, 0.009),
