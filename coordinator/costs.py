@@ -13,7 +13,8 @@ The file of it is one JSON document. Times are seconds; a list has one entry for
      "action_seconds": 0.0003,
      "transfer": {"latency_seconds": 0.0002, "seconds_per_byte": 1e-9, "bytes_per_row": 196608},
      "reduce_seconds_per_byte": 2e-9,
-     "step_seconds": 0.004}
+     "step_seconds": 0.004,
+     "first_backward_seconds": 0.01}
 
 ``layers`` has one entry for all layers alike, or one a layer. A key more or less is refused.
 """
@@ -58,7 +59,7 @@ class PartCosts:
     input_gradient_seconds: tuple[Seconds, ...]
     weight_gradient_seconds: tuple[Seconds, ...]
     optimizer_seconds: Seconds
-    """Update of the part's parameters, once a step; of embeddings with it what making their gradient takes."""
+    """Update of the part's parameters, once a step."""
     parameter_bytes: Annotated[int, Field(ge=0)]
     """What replicas add up of its gradients, once a step."""
 
@@ -113,6 +114,8 @@ class CostModel:
     """Adding up gradients over replicas, for each byte of a parameter; 0 counts where there is one replica."""
     step_seconds: Seconds
     """What a step takes beside all that: the vote, what the coordinator and the data service keep it waiting for."""
+    first_backward_seconds: Seconds
+    """What a step's first backward of stage 0 takes longer than the others: it makes the gradient of a table."""
 
     def __post_init__(self) -> None:
         for before, after in zip(self.rows, self.rows[1:], strict=False):
@@ -195,6 +198,7 @@ def stage_costs(
         reduce=tuple(per_byte * sum(part.parameter_bytes for part in own) for own in held),
         optimizer=tuple(math.fsum(part.optimizer_seconds for part in own) for own in held),
         step_end=costs.step_seconds,
+        first_backward=costs.first_backward_seconds,
     )
 
 

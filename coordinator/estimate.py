@@ -80,6 +80,7 @@ def estimate(spec: JobSpec, parts: ModelParts, *, num_layers: int, hidden_size: 
         ),
         reduce_seconds_per_byte=REDUCE_SECONDS_PER_BYTE,
         step_seconds=STEP_SECONDS,
+        first_backward_seconds=0.0,
     )
 
 

@@ -1,5 +1,6 @@
 """Asks the facts programs of this installation about a job's model and data."""
 
+import json
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +27,8 @@ def local_facts(
 ) -> tuple[ModelFacts, DataFacts]:
     """Return the facts of ``spec``, found by the programs of this installation.
 
-    They run side by side; one after the other where the model's parts are wanted, by ``with_parts`` or the job itself.
+    They run side by side. Where the model's parts are wanted, by ``with_parts`` or the job itself, the program for the
+    model does its imports while it waits for what the data need.
 
     Raises:
         SpecError: A program refuses the job, fails, or takes longer than the limit; with both programs' problems.
@@ -35,43 +37,45 @@ def local_facts(
     # An interrupt, whenever it comes, ends the programs first, which the pool would wait for.
     with ThreadPoolExecutor(max_workers=2) as pool, ExitStack() as programs:
 
-        def ask(question: "_Question[MessageT]") -> Future[Problem | None]:
-            programs.callback(question.end)
+        def ask(question: "_Question[MessageT]", text: str) -> Future[Problem | None]:
             return pool.submit(question.ask, text, time_limit_seconds)
 
-        data = _Question("data", "dataloader_svc", data_pb2.DataFacts())
-        answer = ask(data)
-        parts = None
-        if (with_parts or wants_parts(spec)) and answer.result() is None:
+        data = _Question("data", "dataloader_svc", data_pb2.DataFacts(), programs)
+        model = _Question("model", "stage_worker", workers_pb2.ModelFacts(), programs)
+        answers = [ask(data, text)]
+        if (with_parts or wants_parts(spec)) and answers[0].result() is None:
             # Sizes depend on the data; where there are none, the model may still be wrong.
-            parts = parts_question(DataFacts.of(data.facts))
-        model = _Question("model", "stage_worker", workers_pb2.ModelFacts(), *_options(parts))
-        problems = [problem for each in (ask(model), answer) if (problem := each.result()) is not None]
+            text = _with_needs(text, parts_question(DataFacts.of(data.facts)))
+        answers = [ask(model, text), *answers]
+        problems = [problem for answer in answers if (problem := answer.result()) is not None]
     if problems:
         raise SpecError(problems)
     return ModelFacts.of(model.facts), DataFacts.of(data.facts)
 
 
-def _options(parts: workers_pb2.PartsQuestion | None) -> tuple[str, ...]:
-    if parts is None:
-        return ()
-    return ("--parts", *map(str, (parts.num_labels, parts.vocabulary_size, parts.pad_token_id)))
+def _with_needs(text: str, parts: workers_pb2.PartsQuestion) -> str:
+    needs = json_format.MessageToDict(
+        parts, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return json.dumps(json.loads(text) | {"needs": needs})
 
 
 class _Question(Generic[MessageT]):
     """One run of a facts program."""
 
-    def __init__(self, key: str, program: str, facts: MessageT, *options: str) -> None:
+    def __init__(self, key: str, program: str, facts: MessageT, programs: ExitStack) -> None:
+        """Start the program, which ``programs`` ends in any case."""
         self.facts = facts
         """Filled by `ask`."""
         self._key, self._name = key, f"{program} facts"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", program, "facts", "-", *options],
+            [sys.executable, "-m", program, "facts", "-"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        programs.callback(self.end)
 
     def ask(self, text: str, time_limit_seconds: float) -> Problem | None:
         """Give the program the spec, wait for its answer; return what it refuses, if anything."""

@@ -68,7 +68,6 @@ def fitted_costs(
     tables = _completed(measured, sizes, parts, width=round(mean(run.width for run in runs)))
     updates = _updates(runs, parts)
     own = [run for run in runs if run.rows == runs[0].rows]
-    first_backward = median(run.costs.first_backward for run in own)
 
     def costs_of(index: int, part: ModelPart) -> PartCosts:
         forward, backward, input_gradient, weight_gradient = (tuple(map(float, tables[op][:, index])) for op in _OPS)
@@ -77,7 +76,7 @@ def fitted_costs(
             backward_seconds=backward,
             input_gradient_seconds=input_gradient,
             weight_gradient_seconds=weight_gradient,
-            optimizer_seconds=updates[index] + (first_backward if index == 0 else 0.0),
+            optimizer_seconds=updates[index],
             parameter_bytes=part.parameters * _BYTES,
         )
 
@@ -94,6 +93,7 @@ def fitted_costs(
         transfer=_transfer(runs),
         reduce_seconds_per_byte=median(_reduced(run, parts) for run in own) if dp > 1 else 0.0,
         step_seconds=median(run.costs.waits + (run.costs.vote if dp == 1 else 0.0) for run in own),
+        first_backward_seconds=median(run.costs.first_backward for run in own),
     )
 
 

@@ -55,6 +55,10 @@ def _balanced(spec: JobSpec, costs: LayerCosts, memory: DeviceMemory | None, *, 
 def layer_costs(spec: JobSpec, costs: CostModel, *, num_layers: int) -> LayerCosts:
     """Return what the work of a step costs by layer, in nanoseconds: all microbatches of a replica, and the update.
 
+    A step begins with the update of stage 0 and ends with the sums of its gradients over replicas, and every other
+    stage waits for both. So those of the embeddings make no stage slower than another, and those of the head count as
+    far as they take longer.
+
     Of what is computed again only whole stages count; so many layers of every stage make none slower than another.
 
     Args:
@@ -70,15 +74,20 @@ def layer_costs(spec: JobSpec, costs: CostModel, *, num_layers: int) -> LayerCos
     if isinstance(spec.train.recompute, Recompute):
         num_forwards += again.get(spec.train.recompute, 0)
 
-    def nanoseconds(part: PartCosts) -> int:
+    def work(part: PartCosts) -> float:
         forward = at_rows(part.forward_seconds, rows, costs.rows)
         backward = at_rows(part.backward_seconds, rows, costs.rows)
-        update = part.optimizer_seconds + reduce_seconds * part.parameter_bytes
-        return round((num_forwards * forward + num_microbatches * backward + update) * _NANOSECONDS)
+        return num_forwards * forward + num_microbatches * backward
 
-    layers = tuple(map(nanoseconds, costs.layers))
+    def once(part: PartCosts) -> float:
+        return part.optimizer_seconds + reduce_seconds * part.parameter_bytes
+
+    def nanoseconds(seconds: float) -> int:
+        return round(seconds * _NANOSECONDS)
+
+    layers = tuple(nanoseconds(work(part) + once(part)) for part in costs.layers)
     return LayerCosts(
         layers=layers if len(layers) == num_layers else layers * num_layers,
-        first=nanoseconds(costs.embeddings),
-        last=nanoseconds(costs.head),
+        first=nanoseconds(work(costs.embeddings) + costs.first_backward_seconds),
+        last=nanoseconds(work(costs.head) + max(0.0, once(costs.head) - once(costs.embeddings))),
     )

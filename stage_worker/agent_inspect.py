@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -19,11 +20,8 @@ async def inspect_model(
 ) -> pb.ModelInspected:
     """Return facts about the model, or what is wrong with it."""
     answer = pb.ModelInspected(request=question.request)
-    needs = question.parts
-    parts = ("--parts", needs.num_labels, needs.vocabulary_size, needs.pad_token_id)
     process = await asyncio.create_subprocess_exec(
         *command,
-        *(map(str, parts) if question.HasField("parts") else ()),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -31,7 +29,7 @@ async def inspect_model(
     )
     try:
         async with asyncio.timeout(limit_seconds):
-            output, errors = await process.communicate(question.spec_json.encode())
+            output, errors = await process.communicate(_document(question).encode())
     except TimeoutError:
         answer.error = f"looking at the model took longer than {limit_seconds:g} s; is its folder on a slow disk?"
         return answer
@@ -44,6 +42,15 @@ async def inspect_model(
     else:
         answer.error = _last_line(errors.decode(errors="replace")) or f"exit code {process.returncode}"
     return answer
+
+
+def _document(question: pb.InspectModel) -> str:
+    if not question.HasField("parts"):
+        return question.spec_json
+    needs = json_format.MessageToDict(
+        question.parts, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return json.dumps(json.loads(question.spec_json) | {"needs": needs})
 
 
 def _last_line(text: str) -> str:

@@ -111,18 +111,15 @@ def executor(
 @app.command()
 def facts(
     spec: Annotated[str, typer.Argument(help="Path of a resolved job spec (JSON), or - for stdin.")],
-    parts: Annotated[
-        tuple[int, int, int] | None,
-        typer.Option(
-            metavar="NUM_LABELS VOCABULARY_SIZE PAD_TOKEN_ID",
-            help="Tell what the model's parts hold and cost too, for data that need this of it.",
-        ),
-    ] = None,
 ) -> None:
-    """Print what a job's model looks like, as JSON, or why it cannot be trained."""
-    from stage_worker.facts import needs_of, print_facts  # noqa: PLC0415  transformers is only needed here
+    """Print what a job's model looks like, as JSON, or why it cannot be trained.
 
-    raise typer.Exit(print_facts(spec, needs=needs_of(*parts) if parts is not None else None))
+    Where the spec has a key `needs` besides, with num_labels, vocabulary_size and pad_token_id of the data, also what
+    the model's parts hold and cost.
+    """
+    from stage_worker.facts import print_facts  # noqa: PLC0415  transformers is only needed here
+
+    raise typer.Exit(print_facts(spec))
 
 
 def main() -> int:

@@ -38,13 +38,13 @@ class SpecError(ValueError):
     """A spec that is none."""
 
 
-def print_facts(spec: str, *, needs: TaskNeeds | None = None) -> int:
+def print_facts(spec: str) -> int:
     """Print the facts of the model of the resolved spec at a path (``-``: stdin); return the exit code.
 
-    With ``needs``, those of the data, the model's parts are among them.
+    With a key ``needs`` in it, those of the data, the model's parts are among them.
     """
     try:
-        section, train, objective = _sections(spec)
+        section, train, objective, needs = _sections(spec)
         facts = model_facts(section, objective)
         if needs is not None:
             compute = ComputeType(train["precision"])
@@ -56,7 +56,7 @@ def print_facts(spec: str, *, needs: TaskNeeds | None = None) -> int:
     return 0
 
 
-def needs_of(num_labels: int, vocabulary_size: int, pad_token_id: int) -> TaskNeeds:
+def _needs_of(*, num_labels: int, vocabulary_size: int, pad_token_id: int) -> TaskNeeds:
     """Return what the data need of a model, as far as its sizes go; one output predicts a number."""
     labels = [str(label) for label in range(num_labels)] if num_labels > 1 else []
     return TaskNeeds(labels=labels, num_labels=num_labels, vocabulary_size=vocabulary_size, pad_token_id=pad_token_id)
@@ -138,14 +138,15 @@ def _facts(config: Any, *, vocabulary_size: int, has_head: bool, pads: Sequence[
     )
 
 
-def _sections(spec: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Objective]:
+def _sections(spec: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Objective, TaskNeeds | None]:
     try:
         text = sys.stdin.read() if spec == "-" else Path(spec).read_text(encoding="utf-8")
         document = json.loads(text)
         section, train = document["model"], document["train"]
         objective = Objective(train["objective"])
+        needs = _needs_of(**document["needs"]) if "needs" in document else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(f"the job spec {spec} cannot be read: {error!r}") from error
     if not isinstance(section, dict) or (section.get("pretrained") is None and section.get("config") is None):
         raise SpecError("the job spec names neither model.pretrained nor model.config")
-    return section, train, objective
+    return section, train, objective, needs

@@ -99,10 +99,12 @@ def simulate(plan: Plan, costs: Costs | StageCosts | None = None, recompute: Rec
     chunks, orders = plan.placement.num_chunks, plan.orders
     # Run in parts of a chunk and divide once, so that thirds do not add up rounding errors.
     whole, parts = recompute.whole, recompute.whole * machine.divisor
+    first = next((each for order in orders for each in order if each.stage == 0 and each.op in BACKWARD_BEGINS), None)
 
     def duration(action: Action) -> float:
         again = recompute.parts_of(action) if action.op in BACKWARD_BEGINS else 0
-        return machine.of(action.stage, action.op) * whole + machine.of(action.stage, Op.FORWARD) * again
+        longer = machine.first_backward * parts if action == first else 0.0
+        return machine.of(action.stage, action.op) * whole + machine.of(action.stage, Op.FORWARD) * again + longer
 
     starts = execute(
         plan.workers,
@@ -146,6 +148,7 @@ class _Machine(NamedTuple):
     optimizer: Sequence[float]
     """By worker."""
     step_end: float
+    first_backward: float
 
 
 def _equal(costs: Costs, placement: Placement) -> _Machine:
@@ -156,7 +159,7 @@ def _equal(costs: Costs, placement: Placement) -> _Machine:
         Op.WEIGHT_GRADIENT: costs.weight_gradient,
     }
     nothing = (0.0,) * placement.num_workers
-    return _Machine(lambda _, op: times[op], placement.num_chunks, lambda *_: costs.comm, nothing, nothing, 0.0)
+    return _Machine(lambda _, op: times[op], placement.num_chunks, lambda *_: costs.comm, nothing, nothing, 0.0, 0.0)
 
 
 def _uneven(costs: StageCosts, placement: Placement) -> _Machine:
@@ -170,4 +173,4 @@ def _uneven(costs: StageCosts, placement: Placement) -> _Machine:
     def latency(sender: int, receiver: int) -> float:
         return costs.transfer[min(sender, receiver)]
 
-    return _Machine(costs.of, 1, latency, costs.reduce, costs.optimizer, costs.step_end)
+    return _Machine(costs.of, 1, latency, costs.reduce, costs.optimizer, costs.step_end, costs.first_backward)

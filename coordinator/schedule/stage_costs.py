@@ -32,6 +32,8 @@ class StageCosts:
     """By worker: updating its parameters."""
     step_end: float = 0.0
     """From the last worker's reduce to the verdict."""
+    first_backward: float = 0.0
+    """What the first backward of stage 0, or the first half of one, takes longer than the others."""
 
     def __post_init__(self) -> None:
         stages, workers = len(self.forward), len(self.reduce)
@@ -44,6 +46,7 @@ class StageCosts:
             ("reduce", self.reduce, workers, "at least"),
             ("optimizer", self.optimizer, workers, "at least"),
             ("step_end", (self.step_end,), 1, "at least"),
+            ("first_backward", (self.first_backward,), 1, "at least"),
         ):
             if len(costs) != count:
                 raise PlanError(f"costs {name} has {len(costs)} entries, need {count}")

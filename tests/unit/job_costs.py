@@ -45,6 +45,7 @@ def costs(**changes: Any) -> dict[str, Any]:
         "transfer": {"latency_seconds": 0.0, "seconds_per_byte": 0.0, "bytes_per_row": 0.0},
         "reduce_seconds_per_byte": 0.0,
         "step_seconds": 0.0,
+        "first_backward_seconds": 0.0,
         **changes,
     }
 

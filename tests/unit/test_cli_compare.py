@@ -114,6 +114,7 @@ def test_plan_by_costs_is_in_seconds(tmp_path: Path, capsys: pytest.CaptureFixtu
         tmp_path,
         layers=[part(0.001, 0.002)],
         step_seconds=0.5,
+        first_backward_seconds=0.0,
         transfer={"latency_seconds": 0.002, "seconds_per_byte": 0.001, "bytes_per_row": 0.25},
     )
     document = printed(capsys, "plan", job_file(tmp_path), "--costs", str(costs))

@@ -39,6 +39,7 @@ DOCUMENT: Mapping[str, Any] = {
     "transfer": {"latency_seconds": 0.5, "seconds_per_byte": 0.25, "bytes_per_row": 2.0},
     "reduce_seconds_per_byte": 0.5,
     "step_seconds": 3.0,
+    "first_backward_seconds": 6.0,
 }
 
 

@@ -142,8 +142,9 @@ def test_local_facts_interrupted_while_it_starts_ends_what_it_has_started(
 def test_local_facts_with_parts_asks_the_model_for_those_that_the_data_need(programs: Path, spec: JobSpec) -> None:
     answer = """
         import json, sys
-        assert sys.argv[1:] == ["facts", "-", "--parts", "2", "96", "0"], sys.argv
-        assert json.load(sys.stdin)["model"]
+        document = json.load(sys.stdin)
+        assert document["model"]
+        assert document["needs"] == {"num_labels": 2, "vocabulary_size": 96, "pad_token_id": 0}, document
         size = {"fixed": 1, "fixed_linear": 2, "fixed_quadratic": 3, "row": 4, "row_linear": 5, "row_quadratic": 6}
         part = {"parameters": "7", "tensors": 8, "forward_operations": size, "activation_bytes": size}
         parts = {"embeddings": part, "shared": [{"parameters": "9", "tensors": 1, "blocks": [0, 5]}]}
@@ -163,11 +164,15 @@ def test_local_facts_with_parts_asks_the_model_for_those_that_the_data_need(prog
 def test_local_facts_with_parts_of_data_that_are_refused_still_tells_what_is_wrong_with_the_model(
     programs: Path, spec: JobSpec
 ) -> None:
-    write(programs, "stage_worker", "import sys; sys.exit(f'error: asked for {sys.argv[1:]}')")
+    write(
+        programs,
+        "stage_worker",
+        "import json, sys; sys.exit(f'error: asked with needs: {\"needs\" in json.load(sys.stdin)}')",
+    )
     write(programs, "dataloader_svc", "import sys; sys.exit('error: no split')")
     with pytest.raises(SpecError) as caught:
         local_facts(spec, with_parts=True, time_limit_seconds=20)
-    assert [str(problem) for problem in caught.value.problems] == ["model: asked for ['facts', '-']", "data: no split"]
+    assert [str(problem) for problem in caught.value.problems] == ["model: asked with needs: False", "data: no split"]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,26 @@ def test_simulate_of_zbv_with_unequal_halves_is_the_published_one(i: float, w: f
     assert timeline.makespan == makespan
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zbh1"])
+def test_simulate_of_a_first_backward_that_takes_longer(schedule: str) -> None:
+    """Whole or its first half, it is one of stage 0, and longer by 3."""
+    plan = make_plan(schedule, num_workers=2, num_microbatches=4)
+    backwards = [action for action in plan.orders[0] if action.op in ("B", "I")]
+    plain, longer = (simulate(plan, costs((1.0, 1.5), (2.0, 2.5), first_backward=by)) for by in (0.0, 3.0))
+    for worker, (before, after) in enumerate(zip(plain.workers, longer.workers, strict=True)):
+        for one, other in zip(before, after, strict=True):
+            more = 3.0 if (worker, one.action) == (0, backwards[0]) else 0.0
+            assert other.end - other.start == pytest.approx(one.end - one.start + more)
+    assert longer.busy == pytest.approx((plain.busy[0] + 3.0, plain.busy[1]))
+
+
+def test_simulate_of_a_first_backward_waits_for_nobody_but_stage_0() -> None:
+    """GPipe, one microbatch, two stages of F 1 and B 2: it ends in the backward of stage 0."""
+    plan = make_plan("gpipe", num_workers=2, num_microbatches=1)
+    timeline = simulate(plan, costs((1.0, 1.0), (2.0, 2.0), first_backward=3.0))
+    assert (timeline.makespan, timeline.busy) == (9.0, (6.0, 3.0))
+
+
 @pytest.mark.parametrize("schedule", Schedule)
 def test_simulate_starts_each_action_once_its_worker_and_its_input_are_there(schedule: Schedule) -> None:
     plan = make_plan(

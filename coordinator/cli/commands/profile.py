@@ -162,6 +162,7 @@ def _lines(costs: CostModel) -> Iterator[str]:
     yield f"{'between two actions':<30}{costs.action_seconds * 1e3:9.3f}"
     message = costs.transfer.latency_seconds + costs.transfer.seconds_per_byte * 2**20
     yield f"{'a message of 1 MiB':<30}{message * 1e3:9.3f}"
+    yield f"{'first backward, longer by':<30}{costs.first_backward_seconds * 1e3:9.3f}"
     yield f"{'end of a step':<30}{costs.step_seconds * 1e3:9.3f}"
 
 
