@@ -16,7 +16,7 @@ _PERIOD_MICROSECONDS = 10_000
 def core_share(up: int, share: float | None) -> Iterator[None]:
     """Hold each agent that the process ``up`` has started to ``share`` of a core, with all that it starts itself.
 
-    None leaves them alone. Afterwards, when they have ended, nothing is left of it.
+    None leaves them alone. Afterwards they are free again.
     """
     groups = []
     for agent in _agents(up) if share is not None else ():
@@ -25,17 +25,25 @@ def core_share(up: int, share: float | None) -> Iterator[None]:
         groups.append(group)
         (group / "cpu.cfs_period_us").write_text(str(_PERIOD_MICROSECONDS))
         (group / "cpu.cfs_quota_us").write_text(str(int(share * _PERIOD_MICROSECONDS)))
-        (group / "cgroup.procs").write_text(str(agent))
+        for process in (agent, *_children(agent)):  # an executor waits for its job already
+            (group / "cgroup.procs").write_text(str(process))
     try:
         yield
     finally:
         for group in groups:
+            for process in (group / "cgroup.procs").read_text().split():
+                (_GROUPS / "cgroup.procs").write_text(process)
             group.rmdir()
 
 
+def _children(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
 def _agents(up: int) -> list[int]:
-    children = Path(f"/proc/{up}/task/{up}/children").read_text().split()
-    found = [int(pid) for pid in children if b"agent" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    children = _children(up)
+    found = [pid for pid in children if b"stage_worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
     if not found:
         raise RuntimeError(f"process {up} has started no agents, but {children}")
     return found

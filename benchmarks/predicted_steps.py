@@ -163,12 +163,12 @@ def main(arguments: list[str] | None = None) -> int:
         )
         assert up.stdout is not None
         address = up.stdout.readline().strip()
-        with core_share(up.pid, chosen.core_share):
-            try:
+        try:
+            with core_share(up.pid, chosen.core_share):
                 found = compared(chosen, Path(folder), address)
-            finally:
-                up.terminate()
-                up.wait(60)
+        finally:
+            up.terminate()
+            up.wait(60)
     best = min(found, key=lambda layout: found[layout].predicted)
     loss = found[best].measured / min(steps.measured for steps in found.values()) - 1
     print(f"best by prediction: {' '.join(best)}, {loss:.1%} slower than the best measured")
