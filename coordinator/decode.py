@@ -68,10 +68,11 @@ def step_times_of(message: commands_pb2.StepReport) -> StepTimes:
                 peer=span.peer if span.HasField("peer") else None,
                 num_bytes=span.bytes if span.HasField("peer") else None,
                 embeddings=span.embeddings,
+                layers=span.layers,
                 head=span.head,
             )
             for span in message.spans
-            if span.track in _TRACKS and all(map(math.isfinite, (span.start, span.end, span.embeddings, span.head)))
+            if span.track in _TRACKS and _is_finite(span)
         ),
         end=message.sent,
         in_flight=message.peak_in_flight,
@@ -80,6 +81,10 @@ def step_times_of(message: commands_pb2.StepReport) -> StepTimes:
         if message.HasField("clock")
         else None,
     )
+
+
+def _is_finite(span: commands_pb2.Span) -> bool:
+    return all(map(math.isfinite, (span.start, span.end, span.embeddings, span.layers, span.head)))
 
 
 def rows_of(message: workers_pb2.EvaluationRows) -> list[Row]:

@@ -42,6 +42,11 @@ class MeasuredRun:
     message_bytes: float
     """Mean size of what travelled between stages; 0 where nothing did."""
 
+    @property
+    def splits(self) -> bool:
+        """Whether its stages split backwards, or some of them."""
+        return any(op == "I" for _, op in self.costs.actions)
+
     def parts_of(self, *stages: int) -> list[float]:
         """Return how many embeddings, layers and heads ``stages`` have."""
         layers = sum(self.layers[stage] for stage in stages)
@@ -64,8 +69,7 @@ def fitted_costs(
         precision: as train.precision names it.
     """
     sizes = sorted({run.rows for run in runs})
-    measured = {op: _table(runs, sizes, op) for op in _OPS}
-    tables = _completed(measured, sizes, parts, width=round(mean(run.width for run in runs)))
+    tables = _tables(runs, sizes, parts)
     updates = _updates(runs, parts)
     own = [run for run in runs if run.rows == runs[0].rows]
 
@@ -89,7 +93,7 @@ def fitted_costs(
         embeddings=costs_of(0, parts.embeddings),
         layers=(costs_of(1, parts.layer),),
         head=costs_of(2, parts.head),
-        action_seconds=median(run.costs.action_seconds for run in own),
+        action_seconds=median(map(_action_seconds, own)),
         transfer=_transfer(runs),
         reduce_seconds_per_byte=median(_reduced(run, parts) for run in own) if dp > 1 else 0.0,
         step_seconds=median(run.costs.waits + (run.costs.vote if dp == 1 else 0.0) for run in own),
@@ -97,35 +101,50 @@ def fitted_costs(
     )
 
 
-def _table(runs: Sequence[MeasuredRun], sizes: Sequence[int], op: str) -> Table | None:
-    """Return what each part takes; None where not every number of rows had the op."""
-    table = []
-    for rows in sizes:
-        taken = [_taken(run, op) for run in runs if run.rows == rows and (0, op) in run.costs.actions]
-        if not taken:
-            return None
-        table.append(np.mean(taken, axis=0))
-    return np.array(table)
+def _table(runs: Sequence[MeasuredRun], sizes: Sequence[int], op: str, *, split: bool) -> Table:
+    """Return what each part takes in runs that split backwards, or in those that do not; NaN where none had the op."""
+    table = np.full((len(sizes), 3), np.nan)
+    for index, rows in enumerate(sizes):
+        taken = [_taken(run, op) for run in runs if run.rows == rows and run.splits is split]
+        for part, seconds in enumerate(zip(*taken, strict=True)):
+            known = [each for each in seconds if each is not None]
+            if known:
+                table[index, part] = mean(known)
+    return table
 
 
-def _taken(run: MeasuredRun, op: str) -> tuple[float, float, float]:
-    """Return what embeddings, the mean layer and the head of one run took."""
-    stages = [time for (_, done), time in run.costs.actions.items() if done == op]
-    layers, last = math.fsum(time.layers for time in stages), len(run.layers) - 1
-    return run.costs.actions[0, op].embeddings, layers / sum(run.layers), run.costs.actions[last, op].head
+def _taken(run: MeasuredRun, op: str) -> tuple[float | None, float | None, float | None]:
+    """Return what embeddings, the mean layer and the head of one run took; None where their stages never did the op."""
+    done = {stage: time for (stage, each), time in run.costs.actions.items() if each == op}
+    if not done:
+        return None, None, None
+    layer = math.fsum(time.layers for time in done.values()) / sum(run.layers[stage] for stage in done)
+    first, last = done.get(0), done.get(len(run.layers) - 1)
+    return None if first is None else first.embeddings, layer, None if last is None else last.head
 
 
-def _completed(
-    measured: dict[str, Table | None], sizes: Sequence[int], parts: ModelParts, *, width: int
-) -> dict[str, Table]:
-    forward = measured["F"]
-    assert forward is not None, "every run has forwards"
-    whole, first, second = (measured[op] for op in ("B", "I", "W"))
-    if first is None or second is None:
-        assert whole is not None, "every run has backwards"
-        share = _halves(parts, width)
-        first, second = whole * (1 - share), whole * share
-    return {"F": forward, "B": first + second if whole is None else whole, "I": first, "W": second}
+def _action_seconds(run: MeasuredRun) -> float:
+    return run.costs.action_seconds + mean(time.beside for time in run.costs.actions.values())
+
+
+def _tables(runs: Sequence[MeasuredRun], sizes: Sequence[int], parts: ModelParts) -> dict[str, Table]:
+    """Return what each part takes, by op.
+
+    A stage that splits backwards has slower forwards and whole backwards than one that does not. Where both kinds of
+    runs are there these two are those of the latter, and what a forward takes longer counts as part of I.
+    """
+    plain, split = ({op: _table(runs, sizes, op, split=each) for op in _OPS} for each in (False, True))
+    forward, whole = (np.where(np.isnan(plain[op]), split[op], plain[op]) for op in ("F", "B"))
+    longer = np.nan_to_num(split["F"] - forward)
+    first, second = np.maximum(0.0, split["I"] + longer), split["W"]
+    share = _halves(parts, round(mean(run.width for run in runs)))
+    is_whole = np.isnan(first) | np.isnan(second)
+    return {
+        "F": forward,
+        "B": np.where(np.isnan(whole), first + second, whole),
+        "I": np.where(is_whole, whole * (1 - share), first),
+        "W": np.where(is_whole, whole * share, second),
+    }
 
 
 def _halves(parts: ModelParts, width: int) -> npt.NDArray[np.float64]:

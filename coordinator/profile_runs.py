@@ -15,7 +15,7 @@ from coordinator.spec import JobSpec, parse_spec
 NUM_STEPS = 10
 _MOST_MICROBATCHES = 8
 """Of one step of a profile, where the pipeline needs no more; more only take longer."""
-_SPLIT_FROM = 3
+_SPLIT_FROM = 2
 """Microbatches beyond the workers of a pipeline, so that each stage splits two backwards at least."""
 
 
@@ -33,36 +33,39 @@ class ProfileRun:
 def profile_runs(spec: JobSpec, model: ModelFacts) -> tuple[ProfileRun, ...]:
     """Return the runs that tell what the parts of a job's model cost.
 
-    All have equal stages. Two have the job's own microbatches, and between them one has smaller or larger ones, so that
-    a machine that gets slower in the meantime makes neither look cheaper. In each of them some backwards are whole and
-    some are split, so that all four ops are measured under the same conditions. Nothing is computed again.
+    All have equal stages, and nothing is computed again. There are runs with whole backwards and runs that split them,
+    because stages are loaded for the one or the other. Those with smaller or larger microbatches than the job's own
+    come between its own, in an order in which a machine that gets slower meanwhile makes none of them look cheaper.
     """
     parallel = spec.parallel
     rows = max(1, round(spec.train.global_batch_size / (parallel.dp * _num_microbatches(spec))))
     # A forward follows the backward of as many microbatches as there are beyond a stage's warmup and one more.
     num_microbatches = max(min(microbatches_of(spec), _MOST_MICROBATCHES), parallel.pp + _SPLIT_FROM)
     even = tuple(piece.num_layers for piece in even_partition(num_layers=model.num_layers, num_stages=parallel.pp))
-    sizes = (rows, rows // 2 or 2 * rows, rows)
-    return tuple(_run(spec, rows=each, layers=even, num_microbatches=num_microbatches) for each in sizes)
+    own, other = rows, rows // 2 or 2 * rows
+    kinds = ((own, False), (own, True), (other, True), (other, False), (own, True), (own, False))
+    return tuple(
+        _run(spec, rows=each, layers=even, num_microbatches=num_microbatches, splits=splits) for each, splits in kinds
+    )
 
 
 def _num_microbatches(spec: JobSpec) -> int:
     return microbatches_of(spec) * spec.train.gradient_accumulation_steps
 
 
-def _run(spec: JobSpec, *, rows: int, layers: tuple[int, ...], num_microbatches: int) -> ProfileRun:
+def _run(spec: JobSpec, *, rows: int, layers: tuple[int, ...], num_microbatches: int, splits: bool) -> ProfileRun:
     document: dict[str, Any] = spec.model_dump(mode="json", by_alias=True)
     document["name"] = f"{spec.name[:55]}-profile"
     document["data"] |= {"microbatching": Microbatching.IN_ORDER, "record_rows": False, "drop_last": True}
     document["parallel"] |= {"partition": PartitionMethod.EVEN, "layers_per_stage": list(layers), "costs": None}
     document["schedule"] |= {
-        "name": ScheduleName.CUSTOM,
+        "name": ScheduleName.CUSTOM if splits else ScheduleName.ONE_F_ONE_B,
         "num_chunks": 1,
         "num_microbatches": num_microbatches,
         "microbatch_size": None,
         "group_size": None,
         "warmup": None,
-        "file": _mixed_plan(len(layers), num_microbatches),
+        "file": _split_plan(len(layers), num_microbatches) if splits else None,
     }
     document["train"] |= {
         "epochs": None,
@@ -75,8 +78,8 @@ def _run(spec: JobSpec, *, rows: int, layers: tuple[int, ...], num_microbatches:
     return ProfileRun(spec=parse_spec(document), rows=rows, layers=layers)
 
 
-def _mixed_plan(num_stages: int, num_microbatches: int) -> str:
-    """Return 1F1B as a custom plan; of the backwards with a forward behind them, every second one is split around it.
+def _split_plan(num_stages: int, num_microbatches: int) -> str:
+    """Return 1F1B as a custom plan whose backwards with a forward behind them are split around it.
 
     Right behind its I a W would be no W of its own, for the two are done as one backward then.
     """
@@ -86,7 +89,7 @@ def _mixed_plan(num_stages: int, num_microbatches: int) -> str:
         steady = [
             at for at, (one, other) in enumerate(pairwise(order)) if (one.op, other.op) == (Op.BACKWARD, Op.FORWARD)
         ]
-        for at in reversed(steady[::2]):
+        for at in reversed(steady):
             whole, forward = order[at : at + 2]
             halves = whole._replace(op=Op.INPUT_GRADIENT), whole._replace(op=Op.WEIGHT_GRADIENT)
             order[at : at + 2] = [halves[0], forward, halves[1]]

@@ -40,6 +40,7 @@ def _computed(done: Iterable[Span]) -> Iterator[pb.Span]:
             stage=stage,
             microbatch=microbatch,
             embeddings=span.embeddings,
+            layers=span.layers,
             head=span.head,
         )
 

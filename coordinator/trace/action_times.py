@@ -15,11 +15,12 @@ class ActionTime:
     """What one microbatch's action took in seconds: the mean of a step, of these the median over steps."""
 
     seconds: float
-    layers: float
-    """Of it what was neither embeddings nor head."""
     embeddings: float
     """Of it what the embeddings took, but for what a step's first backward takes longer."""
+    layers: float
     head: float
+    beside: float
+    """Of it what no part of the model took: masks, seeds, the start of a backward."""
 
 
 def action_times(workers: Iterable[Iterable[Span]]) -> tuple[dict[tuple[int, str], ActionTime], float]:
@@ -48,9 +49,10 @@ def action_times(workers: Iterable[Iterable[Span]]) -> tuple[dict[tuple[int, str
     times = {
         key: ActionTime(
             seconds=median(each.seconds for each in means),
-            layers=median(each.layers for each in means),
             embeddings=median(each.embeddings for each in means),
+            layers=median(each.layers for each in means),
             head=median(each.head for each in means),
+            beside=median(each.beside for each in means),
         )
         for key, means in steps.items()
     }
@@ -65,6 +67,7 @@ class _Action:
     op: str
     seconds: float = 0.0
     embeddings: float = 0.0
+    layers: float = 0.0
     head: float = 0.0
     making: float = field(default=0.0)
     """Of the embeddings' seconds those that made the gradient."""
@@ -75,9 +78,10 @@ class _Mean:
 
     def __init__(self, actions: list[_Action]) -> None:
         self.seconds = mean(each.seconds for each in actions)
-        self.layers = mean(each.seconds - each.embeddings - each.head for each in actions)
         self.embeddings = mean(each.embeddings - each.making for each in actions)
+        self.layers = mean(each.layers for each in actions)
         self.head = mean(each.head for each in actions)
+        self.beside = mean(each.seconds - each.embeddings - each.layers - each.head for each in actions)
 
 
 def _by_step(spans: Iterable[Span]) -> dict[int, dict[tuple[int, str, int], _Action]]:
@@ -89,5 +93,6 @@ def _by_step(spans: Iterable[Span]) -> dict[int, dict[tuple[int, str, int], _Act
             action = steps[span.step].setdefault(key, _Action(stage=span.stage, op=span.name))
             action.seconds += span.end - span.start
             action.embeddings += span.embeddings
+            action.layers += span.layers
             action.head += span.head
     return steps

@@ -153,7 +153,7 @@ class _Writer:
         ):
             if value is not None:
                 args += f',"{key}":{value}'
-        for key, seconds in (("embeddings", span.embeddings), ("head", span.head)):
+        for key, seconds in (("embeddings", span.embeddings), ("layers", span.layers), ("head", span.head)):
             if seconds:
                 args += f',"{key}":{_microseconds(_nanoseconds(seconds))}'
         if posted != start:

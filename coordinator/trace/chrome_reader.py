@@ -108,6 +108,7 @@ def _add(event: dict[str, Any] | None, parts: dict[int, _Part]) -> None:
                     peer=_optional(args, "peer"),
                     num_bytes=_optional(args, "bytes"),
                     embeddings=_nanoseconds(args.get("embeddings", 0)) / 1e9,
+                    layers=_nanoseconds(args.get("layers", 0)) / 1e9,
                     head=_nanoseconds(args.get("head", 0)) / 1e9,
                 )
             )

@@ -37,6 +37,8 @@ class Span:
     num_bytes: int | None = None
     embeddings: float = 0.0
     """Seconds of an op that went into the embeddings of a first stage."""
+    layers: float = 0.0
+    """Seconds of an op that went into layers."""
     head: float = 0.0
     """Seconds of an op that went into the head of a last stage, the loss included."""
 

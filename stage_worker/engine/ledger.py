@@ -38,9 +38,10 @@ class Activity(enum.IntEnum):
 
 
 class Part(enum.Enum):
-    """What a stage computes beside its layers."""
+    """What a stage computes."""
 
     EMBEDDINGS = enum.auto()
+    LAYERS = enum.auto()
     HEAD = enum.auto()
 
 
@@ -65,6 +66,8 @@ class Span(NamedTuple):
     end: float
     embeddings: float = 0.0
     """Seconds of it that went into the embeddings; the kernels that were launched where a device works behind."""
+    layers: float = 0.0
+    """The same of the layers."""
     head: float = 0.0
     """The same of the head, the loss included."""
 
@@ -140,7 +143,7 @@ class Ledger:
         self._switch((activity, about[0] if about is not None and activity.is_compute else None), about)
 
     def enter_part(self, part: Part | None) -> None:
-        """Say which part of the model the activity goes on with, None for the layers, as every activity begins."""
+        """Say which part of the model the activity goes on with; None for none of them, as every activity begins."""
         self._end_part(self._clock())
         self._part = part
 
@@ -167,10 +170,7 @@ class Ledger:
         self._end_part(now)
         self._part = None
         self._cells[self._account] += now - self._since
-        parts = self._part_seconds
-        self._spans.append(
-            Span(self._account[0], self._about, self._since, now, parts[Part.EMBEDDINGS], parts[Part.HEAD])
-        )
+        self._spans.append(Span(self._account[0], self._about, self._since, now, *self._part_seconds.values()))
         self._part_seconds = dict.fromkeys(Part, 0.0)
         self._account, self._about, self._since = account, about, now
         if self._on_switch is not None:

@@ -42,7 +42,7 @@ class WeightWork:
     is_conv1d: bool
     """Whether the weight has shape (I, O)."""
     part: Part | None
-    """Where the layer is; None for one of the stage's layers."""
+    """Where the layer is; None where nobody said."""
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -89,6 +89,8 @@ def add_weight_gradients(queue: WeightQueue, ledger: Ledger | None = None) -> No
                 parameter.grad = gradient
             else:
                 parameter.grad += gradient
+    if ledger is not None:
+        ledger.enter_part(None)
 
 
 class SplitBackward:

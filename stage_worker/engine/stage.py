@@ -69,7 +69,7 @@ class Stage:
             stage: global index.
             seeds: of dropout; None leaves the generator alone.
             recompute: what is done again.
-            ledger: told which part of the model is at work, where a stage has more than layers.
+            ledger: told which part of the model is at work.
         """
         own = model.stages[stage]
         self.is_first = own.slice.is_first
@@ -140,6 +140,7 @@ class Stage:
                 call = self._repeatable(inputs, prepare, going, stop=kept_from)
                 hidden = checkpoint(call, hidden, use_reentrant=False, preserve_rng_state=False)
             output = self._run(hidden, inputs, going, start=kept_from, stop=self._num_parts)
+            self._enter_part(None)
         edge = get_gradient_edge(output) if output.requires_grad else None
         self._flights[microbatch] = _Flight(leaf_BLD, edge, weights)
         return output.detach()
@@ -199,7 +200,7 @@ class Stage:
             raise CommandOrderError(f"microbatch {microbatch} is not in flight on stage {self._stage}")
         if flight.output is not None:
             with self._split.into(flight.weights):
-                self._enter_part(Part.HEAD if self.is_last else None)
+                self._enter_part(Part.HEAD if self.is_last else Part.LAYERS)
                 torch.autograd.backward(flight.output, gradient)
                 self._enter_part(None)
         return flight.input_BLD.grad if flight.input_BLD is not None else None, flight.weights
@@ -237,11 +238,11 @@ class Stage:
             hidden = loss_sum(hidden, inputs.batch.labels)
         return hidden
 
-    def _part_at(self, place: int) -> Part | None:
+    def _part_at(self, place: int) -> Part:
         """Return the part of the model of the block at ``place``, or behind the last one."""
         if place < self._layers.start:
             return Part.EMBEDDINGS
-        return Part.HEAD if place >= self._layers.stop and self.is_last else None
+        return Part.HEAD if place >= self._layers.stop and self.is_last else Part.LAYERS
 
     def _tell_backward(self, hidden: torch.Tensor | None, place: int) -> None:
         """Have the backward say when it is through with the block at ``place``, the first one behind ``hidden``."""
@@ -250,6 +251,5 @@ class Stage:
             hidden.register_hook(lambda _: self._enter_part(before))  # type: ignore[no-untyped-call]
 
     def _enter_part(self, part: Part | None) -> None:
-        if self.is_first or self.is_last:
-            self._split.part = part
-            self._ledger.enter_part(part)
+        self._split.part = part
+        self._ledger.enter_part(part)

@@ -1,4 +1,4 @@
-"""How long embeddings and head are at work: seconds of a clock that only their own modules move on.
+"""How long embeddings, layers and head are at work: seconds of a clock that only their own modules move on.
 
 In a forward each part's modules move it by the part's number, in a backward by ten times that, and each gradient of a
 weight by a hundred times that.
@@ -59,7 +59,8 @@ class Watched(OneStage):
 
 def parts(span: Span) -> tuple[float, float, float]:
     """Return seconds of embeddings, layers and head."""
-    return span.embeddings, span.end - span.start - span.embeddings - span.head, span.head
+    assert span.end - span.start == span.embeddings + span.layers + span.head, "only modules move the clock"
+    return span.embeddings, span.layers, span.head
 
 
 @pytest.mark.parametrize(
@@ -112,4 +113,7 @@ def test_stage_of_layers_alone_has_no_other_parts() -> None:
     for word in ("F0", "I0", "W0", "F1", "B1"):
         with ledger.during(ACTIVITIES[word[0]], about=(1, 0)):
             one.obey(word)
-    assert all(span.embeddings == span.head == 0.0 for span in ledger.take_spans())
+    spans = [span for span in ledger.take_spans() if span.about is not None]
+    assert len(spans) == 5
+    assert all(0 < span.layers < span.end - span.start for span in spans)
+    assert all(span.embeddings == span.head == 0.0 for span in spans)

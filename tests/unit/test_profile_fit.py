@@ -29,6 +29,7 @@ def run(
     transfer: float = 0.0,
     dp: int = 1,
     first_backward: float = 0.0,
+    beside: float = 0.0,
     true: Mapping[str, tuple[float, float, float]] = TRUE,
 ) -> MeasuredRun:
     """Return what a run with these stages measures where the model costs what is TRUE."""
@@ -41,10 +42,11 @@ def run(
     def time(values: tuple[float, float, float], stage: int) -> ActionTime:
         embeddings, layer, head = values
         return ActionTime(
-            seconds=rows * stage_sum(values, stage),
+            seconds=rows * stage_sum(values, stage) + beside,
             layers=rows * layers[stage] * layer,
             embeddings=rows * embeddings * (stage == 0),
             head=rows * head * (stage == last),
+            beside=beside,
         )
 
     stages = range(len(layers))
@@ -85,6 +87,35 @@ def test_parts_cost_what_they_were_seen_to_take(layers: tuple[int, ...]) -> None
         for part, seconds in enumerate(parts):
             assert seconds == pytest.approx((2 * TRUE[op][part], 4 * TRUE[op][part])), (op, part)
     assert costs.rows == (2, 4)
+
+
+def test_what_no_part_takes_is_of_every_action() -> None:
+    costs = fitted(run(4, 3, 3, beside=0.5))
+    assert costs.action_seconds == pytest.approx(0.01 + 0.5)
+    assert costs.layers[0].forward_seconds == pytest.approx((4.0,))
+
+
+def test_stages_that_split_take_longer_forwards_which_count_with_their_halves() -> None:
+    slow = TRUE | {"F": (0.2, 1.25, 0.3), "B": (9.0, 9.0, 9.0)}
+    plain, split = only(run(4, 3, 3), "F", "B"), run(4, 3, 3, true=slow)
+    for runs in ((plain, split), (split, plain)):
+        layer = fitted(*runs).layers[0]
+        assert layer.forward_seconds == pytest.approx((4 * 1.0,))
+        assert layer.backward_seconds == pytest.approx((4 * 2.5,))
+        assert layer.input_gradient_seconds == pytest.approx((4 * (1.4 + 0.25),))
+        assert layer.weight_gradient_seconds == pytest.approx((4 * 0.9,))
+    assert fitted(split).layers[0].forward_seconds == pytest.approx((4 * 1.25,))
+
+
+def test_stage_that_never_did_an_op_is_worked_out_from_what_it_did() -> None:
+    """As the last one of a schedule whose halves are next to each other there, and so one backward."""
+    whole = run(4, 2, 2)
+    actions = {key: time for key, time in whole.costs.actions.items() if key not in ((1, "I"), (1, "W"), (0, "B"))}
+    costs = fitted(replace(whole, costs=replace(whole.costs, actions=actions)))
+    assert costs.layers[0].input_gradient_seconds == pytest.approx((4 * 1.4,))
+    assert costs.head.backward_seconds == pytest.approx((4 * 0.6,))
+    assert costs.head.input_gradient_seconds[0] + costs.head.weight_gradient_seconds[0] == pytest.approx(4 * 0.6)
+    assert costs.embeddings.backward_seconds == pytest.approx((4 * 0.05,))  # its I and its W
 
 
 def test_runs_of_the_same_microbatches_count_alike() -> None:

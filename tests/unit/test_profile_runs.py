@@ -41,7 +41,7 @@ def runs_of(spec: JobSpec, *, num_layers: int = 6) -> tuple[ProfileRun, ...]:
 
 def test_runs_have_the_jobs_microbatches_and_between_them_smaller_ones() -> None:
     runs = runs_of(job(schedule__name="interleaved", schedule__num_chunks=2))
-    assert [(run.rows, run.layers) for run in runs] == [(4, (3, 3)), (2, (3, 3)), (4, (3, 3))]
+    assert [(run.rows, run.layers) for run in runs] == [(rows, (3, 3)) for rows in (4, 4, 2, 2, 4, 4)]
     for run in runs:
         spec = run.spec
         assert spec.train.global_batch_size == run.rows * 8
@@ -51,15 +51,17 @@ def test_runs_have_the_jobs_microbatches_and_between_them_smaller_ones() -> None
 
 
 @pytest.mark.parametrize(("pp", "microbatches"), [(1, 1), (1, 8), (2, 2), (3, 8), (6, 4)])
-def test_every_run_does_all_four_ops_on_every_stage(pp: int, microbatches: int) -> None:
+def test_runs_do_whole_backwards_or_both_halves_on_every_stage(pp: int, microbatches: int) -> None:
     spec = job(parallel__pp=pp, schedule__num_microbatches=microbatches, train__global_batch_size=microbatches)
+    kinds = []
     for run in runs_of(spec):
-        plan = train_plan(run.spec)
-        for order in plan.orders:
-            counts = Counter(action.op for action in order)
-            assert counts[Op.INPUT_GRADIENT] == counts[Op.WEIGHT_GRADIENT] >= 2
-            assert counts[Op.BACKWARD] >= 2
-            assert counts[Op.FORWARD] == counts[Op.BACKWARD] + counts[Op.INPUT_GRADIENT]
+        orders = train_plan(run.spec).orders
+        counts = [Counter(action.op for action in order) for order in orders]
+        kinds.append(all(count[Op.INPUT_GRADIENT] == count[Op.WEIGHT_GRADIENT] >= 2 for count in counts))
+        assert kinds[-1] or not any(count[Op.INPUT_GRADIENT] for count in counts)
+        assert all(count[Op.FORWARD] == count[Op.BACKWARD] + count[Op.INPUT_GRADIENT] >= 2 for count in counts)
+    # A machine that slows down evenly makes no kind look cheaper: each has the same mean place.
+    assert kinds == [False, True, True, False, True, False]
 
 
 def test_accumulation_and_replicas_leave_the_jobs_own_rows() -> None:
@@ -72,4 +74,4 @@ def test_accumulation_and_replicas_leave_the_jobs_own_rows() -> None:
 
 def test_one_row_has_two_beside_it() -> None:
     runs = runs_of(job(train__global_batch_size=8, parallel__pp=3), num_layers=3)
-    assert [(run.rows, run.layers) for run in runs] == [(1, (1, 1, 1)), (2, (1, 1, 1)), (1, (1, 1, 1))]
+    assert [(run.rows, run.layers) for run in runs] == [(rows, (1, 1, 1)) for rows in (1, 1, 2, 2, 1, 1)]

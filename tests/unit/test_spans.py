@@ -42,12 +42,13 @@ def test_part_lasts_until_the_next_one_or_the_end_of_the_activity() -> None:
         ledger.enter_part(Part.HEAD)  # 2
         ledger.enter_part(None)  # 3
         ledger.enter_part(Part.HEAD)  # 4
-        ledger.enter_part(Part.EMBEDDINGS)  # 5
-    with ledger.during(Activity.STEP):  # 6 to 7, then 8
+        ledger.enter_part(Part.LAYERS)  # 5
+        ledger.enter_part(Part.EMBEDDINGS)  # 6
+    with ledger.during(Activity.STEP):  # 7 to 8, then 9
         pass
     _, backward, _, update = ledger.take_spans()
-    assert backward == Span(Activity.BACKWARD, (0, 3), 1.0, 6.0, embeddings=1.0, head=2.0)
-    assert update == Span(Activity.STEP, None, 7.0, 8.0)
+    assert backward == Span(Activity.BACKWARD, (0, 3), 1.0, 7.0, embeddings=1.0, layers=1.0, head=2.0)
+    assert update == Span(Activity.STEP, None, 8.0, 9.0)
 
 
 def test_spans_that_nobody_takes_do_not_pile_up() -> None:
@@ -67,7 +68,7 @@ def transfer(kind: TransferKind, *, boundary: int, is_sent: bool, start: float) 
 
 def test_report_has_all_spans_by_their_start() -> None:
     spans = encode_spans(
-        [Span(Activity.STEP, None, 8.0, 9.0), Span(Activity.FORWARD, (1, 4), 1.0, 2.0, 0.25, 0.125)],
+        [Span(Activity.STEP, None, 8.0, 9.0), Span(Activity.FORWARD, (1, 4), 1.0, 2.0, 0.25, 0.5, 0.125)],
         transfers=[transfer(TransferKind.ACTIVATION, boundary=1, is_sent=True, start=2.0)],
         reads=[(0.5, 0.75)],
         num_most=100,
@@ -76,7 +77,7 @@ def test_report_has_all_spans_by_their_start() -> None:
     assert (read.name, read.track, read.start, read.end) == ("read", pb.TRACK_DATA, 0.5, 0.75)
     assert not read.HasField("stage")
     assert (forward.name, forward.track, forward.stage, forward.microbatch) == ("F", pb.TRACK_COMPUTE, 1, 4)
-    assert (forward.embeddings, forward.head) == (0.25, 0.125)
+    assert (forward.embeddings, forward.layers, forward.head) == (0.25, 0.5, 0.125)
     assert (sent.name, sent.track, sent.peer, sent.bytes) == ("activation", pb.TRACK_SEND, 7, 96)
     assert (update.name, update.HasField("stage"), update.HasField("microbatch")) == ("step", False, False)
 

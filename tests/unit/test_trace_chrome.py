@@ -26,7 +26,7 @@ def two_workers() -> Trace:
     first = (
         span(DATA, "read", -0.001, 0.001, microbatch=0, num_bytes=512),
         span(COMPUTE, "data", 0.0, 0.001, stage=0, microbatch=0),
-        span(COMPUTE, "F", 0.001, 0.003, stage=0, microbatch=0, embeddings=0.000500001),
+        span(COMPUTE, "F", 0.001, 0.003, stage=0, microbatch=0, embeddings=0.000500001, layers=0.001),
         span(SEND, "activation", 0.003, 0.004, stage=0, microbatch=0, peer=1, num_bytes=4096),
         span(COMPUTE, "gradient", 0.003, 0.007000123, stage=0, microbatch=0),
         span(RECEIVE, "gradient", 0.003, 0.007000123, stage=1, microbatch=0, peer=1, num_bytes=4096),

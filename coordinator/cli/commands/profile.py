@@ -46,9 +46,9 @@ def command(
 ) -> ExitCode:
     """Measure what the parts of a job's model cost, with all of its stages at work at once.
 
-    The job is run three times for 10 steps, once with microbatches of another size: on this machine, or at
-    the coordinator that is named, whose state folder this one must be able to read (--state-dir). FILE is what
-    `takt plan --costs` and the job key parallel.costs take.
+    The job is run six times for 10 steps, half of them with split backwards, some with microbatches of another size:
+    on this machine, or at the coordinator that is named, whose state folder this one must be able to read
+    (--state-dir). FILE is what `takt plan --costs` and the job key parallel.costs take.
     """
     if not out.resolve().parent.is_dir():
         raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: there is no folder {out.resolve().parent}")

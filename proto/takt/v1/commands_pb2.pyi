@@ -147,7 +147,7 @@ class ClockEcho(_message.Message):
     def __init__(self, sent: _Optional[float] = ..., received: _Optional[float] = ..., answered: _Optional[float] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Span(_message.Message):
-    __slots__ = ("name", "track", "start", "end", "stage", "microbatch", "peer", "bytes", "embeddings", "head")
+    __slots__ = ("name", "track", "start", "end", "stage", "microbatch", "peer", "bytes", "embeddings", "head", "layers")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TRACK_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class Span(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     track: Track
     start: float
@@ -168,7 +169,8 @@ class Span(_message.Message):
     bytes: int
     embeddings: float
     head: float
-    def __init__(self, name: _Optional[str] = ..., track: _Optional[_Union[Track, str]] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., stage: _Optional[int] = ..., microbatch: _Optional[int] = ..., peer: _Optional[int] = ..., bytes: _Optional[int] = ..., embeddings: _Optional[float] = ..., head: _Optional[float] = ...) -> None: ...
+    layers: float
+    def __init__(self, name: _Optional[str] = ..., track: _Optional[_Union[Track, str]] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., stage: _Optional[int] = ..., microbatch: _Optional[int] = ..., peer: _Optional[int] = ..., bytes: _Optional[int] = ..., embeddings: _Optional[float] = ..., head: _Optional[float] = ..., layers: _Optional[float] = ...) -> None: ...
 
 class TimeShare(_message.Message):
     __slots__ = ("activity", "busy", "stage", "seconds")
