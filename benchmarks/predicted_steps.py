@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,8 +115,10 @@ def compared(chosen: argparse.Namespace, folder: Path, address: str) -> dict[Lay
         for layout in [*layouts[number % len(layouts) :], *layouts[: number % len(layouts)]]:
             steps[layout].append(measured(jobs[layout], state=folder / "state", address=address))
     found = {}
-    for layout, path in jobs.items():
-        plan = json.loads(takt("plan", path, "--output", "json", "--no-orders"))
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        plans = list(pool.map(lambda path: takt("plan", path, "--output", "json", "--no-orders"), jobs.values()))
+    for layout, text in zip(jobs, plans, strict=True):
+        plan = json.loads(text)
         found[layout] = Steps(plan["makespan"], steps[layout])
         predicted, step = plan["makespan"], found[layout].measured
         measurements = ", ".join(f"{each:.4f}" for each in steps[layout])
