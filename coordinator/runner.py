@@ -161,6 +161,9 @@ class Runner:
 
     async def run(self) -> None:
         """Carry the run out; return when it has ended, and all of it is on disk."""
+        train, layers = self._plan.train, [piece.num_layers for piece in self._plan.partition]
+        chunks = train.placement.num_chunks
+        _log.info("job begins", job=self.job, schedule=train.schedule, num_chunks=chunks, layers_per_stage=layers)
         self._issuing = Issuing(
             job=self.job,
             sequence=self._setting.sequence,
