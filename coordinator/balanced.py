@@ -114,6 +114,10 @@ class _Cuts:
             return len(ends)
         return _most(len(ends), lambda count: self._has_room(stage, first, ends[count - 1]))
 
+    def _possible_starts(self, stage: int) -> range:
+        """Return where a stage may start if each one before and behind it has a layer."""
+        return range(stage, self._num_layers - self._num_stages + stage + 1) if stage else range(1)
+
     def starts(self, bound: int) -> list[Sequence[int]] | None:
         """Return where each stage and the end may start, ascending; None where the bound cannot be kept.
 
@@ -130,8 +134,10 @@ class _Cuts:
             first = max(first, stage)  # a layer for each stage before
             first = self._earliest(stage, first, end)
             if first == end:
+                if not any(self._has_room(stage, layer, layer + 1) for layer in self._possible_starts(stage)):
+                    return None
                 break
-            starts.append(range(first, self._num_layers - self._num_stages + stage + 1))
+            starts.append(range(first, self._possible_starts(stage).stop))
         listed = self.listed_starts(bound)
         return listed if listed[0] else None
 
@@ -140,7 +146,7 @@ class _Cuts:
         starts: list[Sequence[int]] = [[self._num_layers]]
         for stage in reversed(range(self._num_stages)):
             later = starts[-1]
-            tried = range(stage, self._num_layers - self._num_stages + stage + 1) if stage else range(1)
+            tried = self._possible_starts(stage)
             ends = ((first, later[at]) for first in tried if (at := bisect_right(later, first)) < len(later))
             kept = ((first, end) for first, end in ends if self.cost(stage, first, end) <= bound)
             starts.append([first for first, end in kept if self._has_room(stage, first, end)])
