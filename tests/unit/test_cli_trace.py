@@ -87,6 +87,65 @@ def test_job_without_a_timeline_and_one_that_is_damaged_are_told(
     assert "job job has no timeline yet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["trace", "job", "--out", "x.json"], ["explain", "job"]])
+@pytest.mark.parametrize(
+    ("name", "content", "code", "message"),
+    [
+        ("trace.json", b"\xff\xfe", ExitCode.INVALID, "trace.json is not UTF-8 text"),
+        ("plan.csv", b"\xff\xfe", ExitCode.INVALID, "plan.csv is not UTF-8 text"),
+        ("plan.csv", b"hello", ExitCode.INVALID, "plan.csv is no plan: line 1, cell 1: 'hello'"),
+        ("plan.csv", None, ExitCode.NOT_FOUND, "job job has no"),
+    ],
+)
+def test_a_file_of_the_job_that_is_gone_or_damaged_is_named(
+    state: Path,
+    command: list[str],
+    name: str,
+    content: bytes | None,
+    code: ExitCode,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = state / "jobs" / "job" / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert run(*command, "--state-dir", state) == code
+    told = capsys.readouterr().err
+    assert message in told
+    assert name in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [(b"\xff", ExitCode.INVALID, "not UTF-8 text"), (None, ExitCode.NOT_FOUND, "job job has no")],
+)
+def test_explain_names_the_spec_that_is_gone_or_damaged(
+    state: Path, content: bytes | None, code: ExitCode, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = state / "jobs" / "job" / "spec.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert run("explain", "job", "--state-dir", state) == code
+    told = capsys.readouterr().err
+    assert message in told
+    assert "spec.json" in told
+
+
+@pytest.mark.parametrize("suffix", ["json", "svg"])
+def test_trace_of_a_job_that_did_no_step_writes_nothing(
+    state: Path, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = state / "jobs" / "job" / "trace.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"traceEvents": []}))
+    out = tmp_path / f"x.{suffix}"
+    assert run("trace", "job", "--state-dir", state, "--out", out) == ExitCode.NOT_FOUND
+    assert "holds no step" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def explained(state: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert run("explain", "job", "--state-dir", state, "--output", "json") == ExitCode.SUCCESS
     document: dict[str, Any] = json.loads(capsys.readouterr().out)

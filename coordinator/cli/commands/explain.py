@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.advice import Change, changes
 from coordinator.candidates import settings
 from coordinator.choice import compare
-from coordinator.cli.commands.trace import plan_of, read_trace
+from coordinator.cli.commands.trace import plan_of, read_trace, text_of
 from coordinator.cli.console import print_json, print_line
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.folder import job_folder
@@ -39,7 +39,8 @@ def command(*, job_id: JobId, state_dir: StateDir = DEFAULT_STATE_DIR, output: O
     to be where the job found them.
     """
     files = JobFiles(job_folder(state_dir, job_id))
-    spec = from_json((files.folder / "spec.json").read_text())
+    path = files.folder / "spec.json"
+    spec = from_json(text_of(path, missing=f"job {job_id} has no {path}, so nothing is known of it"))
     trace, plan = read_trace(files), plan_of(files)
     try:
         costs = measured_costs(trace)

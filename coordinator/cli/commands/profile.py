@@ -1,6 +1,7 @@
 """takt profile"""
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from coordinator.cli.console import print_json, print_line, stderr
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.here import run_all_here
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobFile, Output, OutputFormat, Settings, StateDir
-from coordinator.cli.outcome import outcome_line, watch
+from coordinator.cli.outcome import EXIT_CODES, outcome_line, watch
 from coordinator.costs import CostModel, PartCosts, to_document
 from coordinator.facts import DataFacts, ModelFacts
 from coordinator.files import JobFiles
@@ -50,8 +51,7 @@ def command(
     on this machine, or at the coordinator that is named, whose state folder this one must be able to read
     (--state-dir). FILE is what `takt plan --costs` and the job key parallel.costs take.
     """
-    if not out.resolve().parent.is_dir():
-        raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: there is no folder {out.resolve().parent}")
+    _check_writable(out)
     spec = load_job(job_file, settings or [])
     model, data = local_facts(spec, with_parts=True)
     if model.parts is None:
@@ -78,6 +78,17 @@ def command(
     return ExitCode.SUCCESS
 
 
+def _check_writable(out: Path) -> None:
+    """Refuse, before minutes of runs, what could not be written after them."""
+    folder = out.resolve().parent
+    if not folder.is_dir():
+        raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: there is no folder {folder}")
+    if out.is_dir():
+        raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: it is a folder; name a file")
+    if not os.access(out if out.exists() else folder, os.W_OK):
+        raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: permission denied")
+
+
 def _planned(run: ProfileRun, model: ModelFacts, data: DataFacts) -> JobPlan:
     batch = run.spec.train.global_batch_size
     train = data.split("train")
@@ -100,21 +111,27 @@ def _carried_out(
             jobs = []
             for plan in plans:
                 jobs.append(watch(client, client.submit(to_json(plan.spec), job_id=None).id, on_change=lambda _: None))
-                _check(jobs[-1])
+                check_ended(jobs[-1])
             kinds = {slot.device.partition(":")[0] for slot in client.workers()}
         yield [_trace_of(job, state_dir) for job in jobs], "/".join(sorted(kinds))
         return
     with tempfile.TemporaryDirectory(prefix="takt-profile-") as folder:
         jobs = []
         for job in run_all_here(plans, state_dir=Path(folder), console=stderr()):
-            _check(job)
+            check_ended(job)
             jobs.append(job)
         yield [_trace_of(job, Path(folder)) for job in jobs], "cpu"
 
 
-def _check(job: pb.Job) -> None:
+def check_ended(job: pb.Job) -> None:
+    """Return if a run has succeeded.
+
+    Raises:
+        CliError: It has not; with the code that `takt wait` has for it.
+    """
     if job.state != pb.JOB_STATE_SUCCEEDED:
-        raise CliError(ExitCode.JOB_FAILED, f"a run of the profile did not end well: {outcome_line(job)}")
+        code = EXIT_CODES.get(job.state, ExitCode.JOB_FAILED)
+        raise CliError(code, f"a run of the profile did not end well: {outcome_line(job)}")
 
 
 def _trace_of(job: pb.Job, state_dir: Path) -> Trace:

@@ -10,6 +10,7 @@ from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.folder import job_folder
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobId, Output, OutputFormat, StateDir
 from coordinator.files import JobFiles
+from coordinator.schedule.actions import PlanError
 from coordinator.schedule.custom import make_custom_plan
 from coordinator.schedule.plan import Plan
 from coordinator.trace.beside import planned_beside
@@ -51,6 +52,8 @@ def command(
     files = JobFiles(job_folder(state_dir, job_id))
     measured = read_trace(files)
     steps = _steps(measured)
+    if not steps:
+        raise CliError(ExitCode.NOT_FOUND, f"{files.trace} holds no step; job {job_id} has to do one first")
     shown = None if out.suffix == ".json" else step or steps[-1]
     planned = None
     try:
@@ -83,23 +86,44 @@ def _steps(measured: Trace) -> list[int]:
 
 
 def plan_of(files: JobFiles) -> Plan:
-    """Return the plan that a job ran."""
-    text = (files.folder / "plan.csv").read_text()
-    return make_custom_plan(text, num_workers=None, num_chunks=None, num_microbatches=None)
+    """Return the plan that a job ran.
+
+    Raises:
+        CliError: there is none, or it is damaged.
+    """
+    path = files.folder / "plan.csv"
+    text = text_of(path, missing=f"job {files.folder.name} has no {path}; its plan is written when it first starts")
+    try:
+        return make_custom_plan(text, num_workers=None, num_chunks=None, num_microbatches=None)
+    except PlanError as error:
+        raise CliError(ExitCode.INVALID, f"{path} is no plan: {error}") from None
 
 
 def read_trace(files: JobFiles) -> Trace:
     """Return the measured timeline of a job.
 
     Raises:
-        CliError: there is none.
+        CliError: there is none, or it is damaged.
     """
+    missing = (
+        f"job {files.folder.name} has no timeline yet; "
+        "one is written every half minute of training and at its end, none of predictions"
+    )
     try:
-        return from_chrome(files.trace.read_text())
-    except FileNotFoundError:
-        raise CliError(
-            ExitCode.NOT_FOUND,
-            f"job {files.folder.name} has no timeline yet; one is written every half minute and at its end",
-        ) from None
+        return from_chrome(text_of(files.trace, missing=missing))
     except TraceError as error:
         raise CliError(ExitCode.INVALID, f"{files.trace} {error}") from None
+
+
+def text_of(path: Path, *, missing: str) -> str:
+    """Return the text of a file in a job's folder.
+
+    Raises:
+        CliError: there is none, which ``missing`` says; or it is no text.
+    """
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        raise CliError(ExitCode.NOT_FOUND, missing) from None
+    except UnicodeDecodeError as error:
+        raise CliError(ExitCode.INVALID, f"{path} is not UTF-8 text: {error.reason}") from None
