@@ -1,6 +1,7 @@
 """Reads the measured part of the Chrome trace JSON that `chrome` writes."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +97,8 @@ def _add(event: dict[str, Any] | None, parts: dict[int, _Part]) -> None:
     match event["ph"]:
         case "X":
             args, start = event["args"], _nanoseconds(event["ts"])
+            if _nanoseconds(event["dur"]) < 0 or _integer(args["step"]) < 0:
+                raise ValueError("dur and step cannot be below 0")
             part.spans.append(
                 Span(
                     track=_TRACKS[event["cat"]],
@@ -142,6 +145,8 @@ def _integer(value: object) -> int:
 def _real(value: object) -> float:
     if type(value) not in (int, float):
         raise TypeError(f"{value!r} is no number")
+    if not math.isfinite(value):  # type: ignore[arg-type]
+        raise ValueError(f"{value!r} is not finite")
     return float(value)  # type: ignore[arg-type]
 
 

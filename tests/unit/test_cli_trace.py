@@ -94,6 +94,7 @@ def test_job_without_a_timeline_and_one_that_is_damaged_are_told(
         ("trace.json", b"\xff\xfe", ExitCode.INVALID, "trace.json is not UTF-8 text"),
         ("plan.csv", b"\xff\xfe", ExitCode.INVALID, "plan.csv is not UTF-8 text"),
         ("plan.csv", b"hello", ExitCode.INVALID, "plan.csv is no plan: line 1, cell 1: 'hello'"),
+        ("plan.csv", b"0F0,0B0\n", ExitCode.INVALID, "plan.csv has other stages than"),
         ("plan.csv", None, ExitCode.NOT_FOUND, "job job has no"),
     ],
 )

@@ -232,6 +232,9 @@ def damaged(**changes: Any) -> str:
     return json.dumps(document)
 
 
+HEAD = json.loads("".join(to_chrome(two_workers(), None)))["metadata"]["measured"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -249,6 +252,12 @@ def damaged(**changes: Any) -> str:
         (MEMORY_FIRST, r"is damaged in traceEvents\[0\]: no sample stands before it"),
         (damaged(args=[]), r"is damaged in traceEvents\[10\]"),
         (damaged(step=True), r"is damaged in traceEvents\[10\]: True is no integer"),
+        (damaged(dur=-0.001), r"is damaged in traceEvents\[10\]: dur and step cannot be below 0"),
+        (damaged(step=-1), r"is damaged in traceEvents\[10\]: dur and step cannot be below 0"),
+        (
+            damaged(measured={**HEAD, "clock_error_seconds": float("nan")}),
+            "is damaged in metadata.measured: nan is not finite",
+        ),
     ],
 )
 def test_reading_a_text_that_is_no_trace_says_why(text: str, message: str) -> None:

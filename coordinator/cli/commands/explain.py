@@ -41,7 +41,8 @@ def command(*, job_id: JobId, state_dir: StateDir = DEFAULT_STATE_DIR, output: O
     files = JobFiles(job_folder(state_dir, job_id))
     path = files.folder / "spec.json"
     spec = from_json(text_of(path, missing=f"job {job_id} has no {path}, so nothing is known of it"))
-    trace, plan = read_trace(files), plan_of(files)
+    trace = read_trace(files)
+    plan = plan_of(files, trace)
     try:
         costs = measured_costs(trace)
         expected = expected_timeline(plan, costs)

@@ -16,6 +16,7 @@ from coordinator.cli.options import Output, OutputFormat, Settings
 from coordinator.cli.plan_shape import CUSTOM, Shape, refusal
 from coordinator.cli.plan_view import Shown, fold, is_drawn, plan_lines, plan_record, plan_title, plan_trace
 from coordinator.cli.preflight import check_job, look_at, print_notices
+from coordinator.cli.whole_file import write_file
 from coordinator.planning import JobPlan
 from coordinator.pricing import Basis, basis_of, given_costs, known_costs, rows_of
 from coordinator.problem import SpecError
@@ -198,6 +199,6 @@ def _show(
 
 def _write(option: str, path: Path, text: str) -> None:
     try:
-        path.write_text(text)
+        write_file(path, [text])
     except OSError as error:
         raise CliError(ExitCode.INVALID, f"{option} {path} cannot be written: {error.strerror}") from error

@@ -20,6 +20,7 @@ from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.here import run_all_here
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobFile, Output, OutputFormat, Settings, StateDir
 from coordinator.cli.outcome import EXIT_CODES, outcome_line, watch
+from coordinator.cli.whole_file import write_file
 from coordinator.costs import CostModel, PartCosts, to_document
 from coordinator.facts import DataFacts, ModelFacts
 from coordinator.files import JobFiles
@@ -165,7 +166,7 @@ def _measured(run: ProfileRun, trace: Trace) -> MeasuredRun:
 
 def _write(out: Path, costs: CostModel) -> None:
     try:
-        out.write_text(json.dumps(to_document(costs), indent=1, allow_nan=False) + "\n")
+        write_file(out, [json.dumps(to_document(costs), indent=1, allow_nan=False), "\n"])
     except OSError as error:
         raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: {error.strerror}") from error
 

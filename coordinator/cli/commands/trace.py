@@ -9,6 +9,7 @@ from coordinator.cli.console import print_json, print_line, print_remark
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.folder import job_folder
 from coordinator.cli.options import DEFAULT_STATE_DIR, JobId, Output, OutputFormat, StateDir
+from coordinator.cli.whole_file import write_file
 from coordinator.files import JobFiles
 from coordinator.schedule.actions import PlanError
 from coordinator.schedule.custom import make_custom_plan
@@ -57,13 +58,12 @@ def command(
     shown = None if out.suffix == ".json" else step or steps[-1]
     planned = None
     try:
-        planned = planned_beside(measured, plan_of(files), step=shown)
+        planned = planned_beside(measured, plan_of(files, measured), step=shown)
     except NoTimesError as error:
         print_remark(f"notice: the plan is left out: {error}")
     pieces = to_chrome(measured, planned) if shown is None else _picture(measured, planned, shown)
     try:
-        with out.open("w") as file:
-            file.writelines(pieces)
+        write_file(out, pieces)
     except OSError as error:
         raise CliError(ExitCode.INVALID, f"--out {out} cannot be written: {error.strerror}") from error
     if output is OutputFormat.JSON:
@@ -85,18 +85,22 @@ def _steps(measured: Trace) -> list[int]:
     return sorted({span.step for worker in measured.workers for span in worker.spans})
 
 
-def plan_of(files: JobFiles) -> Plan:
-    """Return the plan that a job ran.
+def plan_of(files: JobFiles, measured: Trace) -> Plan:
+    """Return the plan that a job ran, of which ``measured`` is.
 
     Raises:
-        CliError: there is none, or it is damaged.
+        CliError: there is none, it is damaged, or it is another job's.
     """
     path = files.folder / "plan.csv"
     text = text_of(path, missing=f"job {files.folder.name} has no {path}; its plan is written when it first starts")
     try:
-        return make_custom_plan(text, num_workers=None, num_chunks=None, num_microbatches=None)
+        plan = make_custom_plan(text, num_workers=None, num_chunks=None, num_microbatches=None)
     except PlanError as error:
         raise CliError(ExitCode.INVALID, f"{path} is no plan: {error}") from None
+    count, placement = len(plan.workers), plan.placement
+    if any(worker.stages != placement.stages_of(worker.worker % count) for worker in measured.workers):
+        raise CliError(ExitCode.INVALID, f"{path} has other stages than {files.trace}; one of the two is another job's")
+    return plan
 
 
 def read_trace(files: JobFiles) -> Trace:
