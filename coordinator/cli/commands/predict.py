@@ -41,7 +41,7 @@ At = Annotated[
         "--coordinator",
         envvar="TAKT_COORDINATOR",
         metavar="HOST:PORT",
-        help="Address of the coordinator that predicts; where it is not given, services are started here.",
+        help="Address of the coordinator that does the work; where it is not given, services are started here.",
     ),
 ]
 Step = Annotated[int | None, typer.Option("--step", min=0, metavar="N", help="Checkpoint of step N, else the newest.")]
