@@ -56,7 +56,7 @@ def print_facts(spec: str) -> int:
     return 0
 
 
-def _needs_of(*, num_labels: int, vocabulary_size: int, pad_token_id: int) -> TaskNeeds:
+def needs_of(num_labels: int, vocabulary_size: int, pad_token_id: int) -> TaskNeeds:
     """Return what the data need of a model, as far as its sizes go; one output predicts a number."""
     labels = [str(label) for label in range(num_labels)] if num_labels > 1 else []
     return TaskNeeds(labels=labels, num_labels=num_labels, vocabulary_size=vocabulary_size, pad_token_id=pad_token_id)
@@ -144,7 +144,7 @@ def _sections(spec: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Objectiv
         document = json.loads(text)
         section, train = document["model"], document["train"]
         objective = Objective(train["objective"])
-        needs = _needs_of(**document["needs"]) if "needs" in document else None
+        needs = needs_of(**document["needs"]) if "needs" in document else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(f"the job spec {spec} cannot be read: {error!r}") from error
     if not isinstance(section, dict) or (section.get("pretrained") is None and section.get("config") is None):
