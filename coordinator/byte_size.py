@@ -3,8 +3,8 @@
 import re
 
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,3})?(KiB|MiB|GiB|TiB)$"
-"""What `bytes_of` reads as text."""
+PATTERN = r"^([1-9][0-9]{0,8}(\.[0-9]{1,3})?|0\.0{0,2}[1-9][0-9]{0,2})(KiB|MiB|GiB|TiB)$"
+"""What `bytes_of` reads as text: more than nothing."""
 
 
 def bytes_of(size: int | str) -> int:

@@ -16,7 +16,7 @@ BYTES_PER_NANOSECOND = 10
 OPTIMIZER_BYTES = {OptimizerName.ADAMW: 28, OptimizerName.SGD: 12}
 """Memory traffic of an update for each element in fp32: weight, gradient and both moments are read, all but the
 gradient written; SGD has no moments."""
-ACTION_SECONDS = 3e-4
+ACTION_SECONDS = 1e-3
 """Beside the matrix products of a forward, a backward or half of one."""
 LATENCY_SECONDS = 2e-4
 TRANSFER_SECONDS_PER_BYTE = 1e-9

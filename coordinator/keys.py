@@ -67,6 +67,8 @@ _TYPES = {
 
 def _limits(node: Node) -> str:
     """Return what ``node`` asks beyond its type, beginning with a space, or nothing."""
+    if "examples" in node:
+        return f" such as {', '.join(node['examples'])}"
     if "pattern" in node:
         return f" that matches {node['pattern']}"
     if node["type"] == "string":

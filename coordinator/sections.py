@@ -210,7 +210,7 @@ class LimitsSection(Section):
     """Seconds that one command may compute before its worker counts as stuck."""
     lease_seconds: Annotated[float, Field(ge=1)] = 10.0
     """Seconds without a sign of life before a worker counts as lost."""
-    device_memory_bytes: Size64 | Annotated[str, Field(pattern=byte_size.PATTERN)] | None = None
+    device_memory_bytes: Size64 | Annotated[str, Field(pattern=byte_size.PATTERN, examples=["16GiB"])] | None = None
     """Most memory that a worker may need by prediction, in bytes or as text such as 16GiB; null: not looked at. It
     is for the tensors that training keeps, as `takt plan` shows them; kernels and libraries need some more."""
 

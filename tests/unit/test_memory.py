@@ -207,7 +207,8 @@ def test_memory_is_shown_by_worker_and_of_many_the_first_and_the_fullest() -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [(7, 7), ("1KiB", 1024), ("1.5GiB", 3 * 2**29), ("16GiB", 2**34), ("2TiB", 2**41)]
+    ("text", "size"),
+    [(7, 7), ("1KiB", 1024), ("1.5GiB", 3 * 2**29), ("0.050KiB", 51), ("16GiB", 2**34), ("2TiB", 2**41)],
 )
 def test_bytes_of_a_number_or_a_text(text: int | str, size: int) -> None:
     assert bytes_of(text) == size
