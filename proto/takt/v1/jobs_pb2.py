@@ -26,49 +26,51 @@ from takt.v1 import data_pb2 as takt_dot_v1_dot_data__pb2
 from takt.v1 import workers_pb2 as takt_dot_v1_dot_workers__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12takt/v1/jobs.proto\x12\x07takt.v1\x1a\x12takt/v1/data.proto\x1a\x15takt/v1/workers.proto\"\xd2\x04\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x05state\x18\x03 \x01(\x0e\x32\x11.takt.v1.JobState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x0c\n\x04step\x18\x06 \x01(\r\x12\x18\n\x0btotal_steps\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x08 \x01(\r\x12\x11\n\x04loss\x18\t \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x65xamples_per_second\x18\n \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x0b\x65ta_seconds\x18\x0b \x01(\x01H\x03\x88\x01\x01\x12\x0f\n\x07\x63reated\x18\x0c \x01(\x01\x12\x14\n\x07started\x18\r \x01(\x01H\x04\x88\x01\x01\x12\x12\n\x05\x65nded\x18\x0e \x01(\x01H\x05\x88\x01\x01\x12#\n\x07workers\x18\x0f \x03(\x0b\x32\x12.takt.v1.JobWorker\x12\x15\n\rmissing_slots\x18\x10 \x01(\r\x12 \n\x05\x65rror\x18\x11 \x01(\x0b\x32\x11.takt.v1.JobError\x12%\n\x07history\x18\x12 \x03(\x0b\x32\x14.takt.v1.StateChange\x12!\n\x14plan_bubble_fraction\x18\x13 \x01(\x01H\x06\x88\x01\x01\x12\x15\n\rskipped_steps\x18\x14 \x01(\rB\x0e\n\x0c_total_stepsB\x07\n\x05_lossB\x16\n\x14_examples_per_secondB\x0e\n\x0c_eta_secondsB\n\n\x08_startedB\x08\n\x06_endedB\x17\n\x15_plan_bubble_fraction\"\xac\x02\n\tJobWorker\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x0e\n\x06stages\x18\x02 \x03(\r\x12\x0f\n\x07\x64p_rank\x18\x03 \x01(\r\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\r\n\x05state\x18\x06 \x01(\t\x12\x17\n\nparameters\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\npeak_bytes\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\rlast_progress\x18\t \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x62usy_seconds\x18\n \x01(\x01\x12\x14\n\x0cidle_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12stage_busy_seconds\x18\x0c \x03(\x01\x42\r\n\x0b_parametersB\r\n\x0b_peak_bytesB\x10\n\x0e_last_progress\"\x90\x01\n\x08JobError\x12\x13\n\x06worker\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x12\n\x05stage\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0b\n\x03log\x18\x06 \x01(\tB\t\n\x07_workerB\x08\n\x06_stageB\x07\n\x05_step\"l\n\x0bStateChange\x12 \n\x05state\x18\x01 \x01(\x0e\x32\x11.takt.v1.JobState\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\x01\"w\n\x10SubmitJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\x12\"\n\x05model\x18\x03 \x01(\x0b\x32\x13.takt.v1.ModelFacts\x12 \n\x04\x64\x61ta\x18\x04 \x01(\x0b\x32\x12.takt.v1.DataFacts\".\n\x11SubmitJobResponse\x12\x19\n\x03job\x18\x01 \x01(\x0b\x32\x0c.takt.v1.Job\"\x1b\n\rGetJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\"+\n\x0eGetJobResponse\x12\x19\n\x03job\x18\x01 \x01(\x0b\x32\x0c.takt.v1.Job\"\x11\n\x0fListJobsRequest\".\n\x10ListJobsResponse\x12\x1a\n\x04jobs\x18\x01 \x03(\x0b\x32\x0c.takt.v1.Job\"5\n\x10\x43\x61ncelJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rgrace_seconds\x18\x02 \x01(\x01\".\n\x11\x43\x61ncelJobResponse\x12\x19\n\x03job\x18\x01 \x01(\x0b\x32\x0c.takt.v1.Job\"g\n\x0fReadLogsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\x05stage\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04tail\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x42\x08\n\x06_stageB\x07\n\x05_tail\"0\n\x10ReadLogsResponse\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x0c\n\x04line\x18\x02 \x01(\t\"\x14\n\x12ListWorkersRequest\"3\n\x13ListWorkersResponse\x12\x1c\n\x05slots\x18\x01 \x03(\x0b\x32\r.takt.v1.Slot\"\xe4\x01\n\x04Slot\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0b\n\x03job\x18\x06 \x01(\t\x12\x13\n\x06worker\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06stages\x18\x08 \x03(\r\x12\x17\n\nparameters\x18\t \x01(\x04H\x01\x88\x01\x01\x12\x17\n\x0fmetrics_address\x18\n \x01(\t\x12\x16\n\x0elast_heartbeat\x18\x0b \x01(\x01\x42\t\n\x07_workerB\r\n\x0b_parameters*\xe6\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x16\n\x12JOB_STATE_STARTING\x10\x02\x12\x15\n\x11JOB_STATE_RUNNING\x10\x03\x12\x18\n\x14JOB_STATE_RECOVERING\x10\x04\x12\x18\n\x14JOB_STATE_CANCELLING\x10\x05\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x06\x12\x14\n\x10JOB_STATE_FAILED\x10\x07\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x08\x32\x9d\x03\n\nJobService\x12\x42\n\tSubmitJob\x12\x19.takt.v1.SubmitJobRequest\x1a\x1a.takt.v1.SubmitJobResponse\x12\x39\n\x06GetJob\x12\x16.takt.v1.GetJobRequest\x1a\x17.takt.v1.GetJobResponse\x12?\n\x08ListJobs\x12\x18.takt.v1.ListJobsRequest\x1a\x19.takt.v1.ListJobsResponse\x12\x42\n\tCancelJob\x12\x19.takt.v1.CancelJobRequest\x1a\x1a.takt.v1.CancelJobResponse\x12\x41\n\x08ReadLogs\x12\x18.takt.v1.ReadLogsRequest\x1a\x19.takt.v1.ReadLogsResponse0\x01\x12H\n\x0bListWorkers\x12\x1b.takt.v1.ListWorkersRequest\x1a\x1c.takt.v1.ListWorkersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12takt/v1/jobs.proto\x12\x07takt.v1\x1a\x12takt/v1/data.proto\x1a\x15takt/v1/workers.proto\"\xf8\x04\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12 \n\x05state\x18\x03 \x01(\x0e\x32\x11.takt.v1.JobState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x0c\n\x04step\x18\x06 \x01(\r\x12\x18\n\x0btotal_steps\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x08 \x01(\r\x12\x11\n\x04loss\x18\t \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x65xamples_per_second\x18\n \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x0b\x65ta_seconds\x18\x0b \x01(\x01H\x03\x88\x01\x01\x12\x0f\n\x07\x63reated\x18\x0c \x01(\x01\x12\x14\n\x07started\x18\r \x01(\x01H\x04\x88\x01\x01\x12\x12\n\x05\x65nded\x18\x0e \x01(\x01H\x05\x88\x01\x01\x12#\n\x07workers\x18\x0f \x03(\x0b\x32\x12.takt.v1.JobWorker\x12\x15\n\rmissing_slots\x18\x10 \x01(\r\x12 \n\x05\x65rror\x18\x11 \x01(\x0b\x32\x11.takt.v1.JobError\x12%\n\x07history\x18\x12 \x03(\x0b\x32\x14.takt.v1.StateChange\x12!\n\x14plan_bubble_fraction\x18\x13 \x01(\x01H\x06\x88\x01\x01\x12\x15\n\rskipped_steps\x18\x14 \x01(\r\x12\x10\n\x08priority\x18\x15 \x01(\x05\x12\x12\n\nstart_step\x18\x16 \x01(\rB\x0e\n\x0c_total_stepsB\x07\n\x05_lossB\x16\n\x14_examples_per_secondB\x0e\n\x0c_eta_secondsB\n\n\x08_startedB\x08\n\x06_endedB\x17\n\x15_plan_bubble_fraction\"\xac\x02\n\tJobWorker\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x0e\n\x06stages\x18\x02 \x03(\r\x12\x0f\n\x07\x64p_rank\x18\x03 \x01(\r\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\r\n\x05state\x18\x06 \x01(\t\x12\x17\n\nparameters\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\npeak_bytes\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x1a\n\rlast_progress\x18\t \x01(\x01H\x02\x88\x01\x01\x12\x14\n\x0c\x62usy_seconds\x18\n \x01(\x01\x12\x14\n\x0cidle_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12stage_busy_seconds\x18\x0c \x03(\x01\x42\r\n\x0b_parametersB\r\n\x0b_peak_bytesB\x10\n\x0e_last_progress\"\x90\x01\n\x08JobError\x12\x13\n\x06worker\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x12\n\x05stage\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0b\n\x03log\x18\x06 \x01(\tB\t\n\x07_workerB\x08\n\x06_stageB\x07\n\x05_step\"l\n\x0bStateChange\x12 \n\x05state\x18\x01 \x01(\x0e\x32\x11.takt.v1.JobState\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\x0c\n\x04step\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\x01\"\x89\x01\n\x10SubmitJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tspec_json\x18\x02 \x01(\t\x12\"\n\x05model\x18\x03 \x01(\x0b\x32\x13.takt.v1.ModelFacts\x12 \n\x04\x64\x61ta\x18\x04 \x01(\x0b\x32\x12.takt.v1.DataFacts\x12\x10\n\x08priority\x18\x05 \x01(\x05\".\n\x11SubmitJobResponse\x12\x19\n\x03job\x18\x01 \x01(\x0b\x32\x0c.takt.v1.Job\"\x1b\n\rGetJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\"+\n\x0eGetJobResponse\x12\x19\n\x03job\x18\x01 \x01(\x0b\x32\x0c.takt.v1.Job\"k\n\x0fListJobsRequest\x12!\n\x06states\x18\x01 \x03(\x0e\x32\x11.takt.v1.JobState\x12\x0e\n\x06prefix\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"G\n\x10ListJobsResponse\x12\x1a\n\x04jobs\x18\x01 \x03(\x0b\x32\x0c.takt.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"5\n\x10\x43\x61ncelJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rgrace_seconds\x18\x02 \x01(\x01\".\n\x11\x43\x61ncelJobResponse\x12\x19\n\x03job\x18\x01 \x01(\x0b\x32\x0c.takt.v1.Job\"\x90\x01\n\x0fReadLogsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\x05stage\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04tail\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12\'\n\tpositions\x18\x05 \x03(\x0b\x32\x14.takt.v1.LogPositionB\x08\n\x06_stageB\x07\n\x05_tail\"-\n\x0bLogPosition\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"=\n\x10ReadLogsResponse\x12\x0e\n\x06worker\x18\x01 \x01(\r\x12\x0c\n\x04line\x18\x02 \x01(\t\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x04\"\x14\n\x12ListWorkersRequest\"3\n\x13ListWorkersResponse\x12\x1c\n\x05slots\x18\x01 \x03(\x0b\x32\r.takt.v1.Slot\"\xe4\x01\n\x04Slot\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\r\n\x05state\x18\x05 \x01(\t\x12\x0b\n\x03job\x18\x06 \x01(\t\x12\x13\n\x06worker\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x06stages\x18\x08 \x03(\r\x12\x17\n\nparameters\x18\t \x01(\x04H\x01\x88\x01\x01\x12\x17\n\x0fmetrics_address\x18\n \x01(\t\x12\x16\n\x0elast_heartbeat\x18\x0b \x01(\x01\x42\t\n\x07_workerB\r\n\x0b_parameters*\xe6\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x16\n\x12JOB_STATE_STARTING\x10\x02\x12\x15\n\x11JOB_STATE_RUNNING\x10\x03\x12\x18\n\x14JOB_STATE_RECOVERING\x10\x04\x12\x18\n\x14JOB_STATE_CANCELLING\x10\x05\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x06\x12\x14\n\x10JOB_STATE_FAILED\x10\x07\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x08\x32\x9d\x03\n\nJobService\x12\x42\n\tSubmitJob\x12\x19.takt.v1.SubmitJobRequest\x1a\x1a.takt.v1.SubmitJobResponse\x12\x39\n\x06GetJob\x12\x16.takt.v1.GetJobRequest\x1a\x17.takt.v1.GetJobResponse\x12?\n\x08ListJobs\x12\x18.takt.v1.ListJobsRequest\x1a\x19.takt.v1.ListJobsResponse\x12\x42\n\tCancelJob\x12\x19.takt.v1.CancelJobRequest\x1a\x1a.takt.v1.CancelJobResponse\x12\x41\n\x08ReadLogs\x12\x18.takt.v1.ReadLogsRequest\x1a\x19.takt.v1.ReadLogsResponse0\x01\x12H\n\x0bListWorkers\x12\x1b.takt.v1.ListWorkersRequest\x1a\x1c.takt.v1.ListWorkersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'takt.v1.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBSTATE']._serialized_start=2106
-  _globals['_JOBSTATE']._serialized_end=2336
+  _globals['_JOBSTATE']._serialized_start=2380
+  _globals['_JOBSTATE']._serialized_end=2610
   _globals['_JOB']._serialized_start=75
-  _globals['_JOB']._serialized_end=669
-  _globals['_JOBWORKER']._serialized_start=672
-  _globals['_JOBWORKER']._serialized_end=972
-  _globals['_JOBERROR']._serialized_start=975
-  _globals['_JOBERROR']._serialized_end=1119
-  _globals['_STATECHANGE']._serialized_start=1121
-  _globals['_STATECHANGE']._serialized_end=1229
-  _globals['_SUBMITJOBREQUEST']._serialized_start=1231
-  _globals['_SUBMITJOBREQUEST']._serialized_end=1350
-  _globals['_SUBMITJOBRESPONSE']._serialized_start=1352
-  _globals['_SUBMITJOBRESPONSE']._serialized_end=1398
-  _globals['_GETJOBREQUEST']._serialized_start=1400
-  _globals['_GETJOBREQUEST']._serialized_end=1427
-  _globals['_GETJOBRESPONSE']._serialized_start=1429
-  _globals['_GETJOBRESPONSE']._serialized_end=1472
-  _globals['_LISTJOBSREQUEST']._serialized_start=1474
-  _globals['_LISTJOBSREQUEST']._serialized_end=1491
-  _globals['_LISTJOBSRESPONSE']._serialized_start=1493
-  _globals['_LISTJOBSRESPONSE']._serialized_end=1539
-  _globals['_CANCELJOBREQUEST']._serialized_start=1541
-  _globals['_CANCELJOBREQUEST']._serialized_end=1594
-  _globals['_CANCELJOBRESPONSE']._serialized_start=1596
-  _globals['_CANCELJOBRESPONSE']._serialized_end=1642
-  _globals['_READLOGSREQUEST']._serialized_start=1644
-  _globals['_READLOGSREQUEST']._serialized_end=1747
-  _globals['_READLOGSRESPONSE']._serialized_start=1749
-  _globals['_READLOGSRESPONSE']._serialized_end=1797
-  _globals['_LISTWORKERSREQUEST']._serialized_start=1799
-  _globals['_LISTWORKERSREQUEST']._serialized_end=1819
-  _globals['_LISTWORKERSRESPONSE']._serialized_start=1821
-  _globals['_LISTWORKERSRESPONSE']._serialized_end=1872
-  _globals['_SLOT']._serialized_start=1875
-  _globals['_SLOT']._serialized_end=2103
-  _globals['_JOBSERVICE']._serialized_start=2339
-  _globals['_JOBSERVICE']._serialized_end=2752
+  _globals['_JOB']._serialized_end=707
+  _globals['_JOBWORKER']._serialized_start=710
+  _globals['_JOBWORKER']._serialized_end=1010
+  _globals['_JOBERROR']._serialized_start=1013
+  _globals['_JOBERROR']._serialized_end=1157
+  _globals['_STATECHANGE']._serialized_start=1159
+  _globals['_STATECHANGE']._serialized_end=1267
+  _globals['_SUBMITJOBREQUEST']._serialized_start=1270
+  _globals['_SUBMITJOBREQUEST']._serialized_end=1407
+  _globals['_SUBMITJOBRESPONSE']._serialized_start=1409
+  _globals['_SUBMITJOBRESPONSE']._serialized_end=1455
+  _globals['_GETJOBREQUEST']._serialized_start=1457
+  _globals['_GETJOBREQUEST']._serialized_end=1484
+  _globals['_GETJOBRESPONSE']._serialized_start=1486
+  _globals['_GETJOBRESPONSE']._serialized_end=1529
+  _globals['_LISTJOBSREQUEST']._serialized_start=1531
+  _globals['_LISTJOBSREQUEST']._serialized_end=1638
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1640
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1711
+  _globals['_CANCELJOBREQUEST']._serialized_start=1713
+  _globals['_CANCELJOBREQUEST']._serialized_end=1766
+  _globals['_CANCELJOBRESPONSE']._serialized_start=1768
+  _globals['_CANCELJOBRESPONSE']._serialized_end=1814
+  _globals['_READLOGSREQUEST']._serialized_start=1817
+  _globals['_READLOGSREQUEST']._serialized_end=1961
+  _globals['_LOGPOSITION']._serialized_start=1963
+  _globals['_LOGPOSITION']._serialized_end=2008
+  _globals['_READLOGSRESPONSE']._serialized_start=2010
+  _globals['_READLOGSRESPONSE']._serialized_end=2071
+  _globals['_LISTWORKERSREQUEST']._serialized_start=2073
+  _globals['_LISTWORKERSREQUEST']._serialized_end=2093
+  _globals['_LISTWORKERSRESPONSE']._serialized_start=2095
+  _globals['_LISTWORKERSRESPONSE']._serialized_end=2146
+  _globals['_SLOT']._serialized_start=2149
+  _globals['_SLOT']._serialized_end=2377
+  _globals['_JOBSERVICE']._serialized_start=2613
+  _globals['_JOBSERVICE']._serialized_end=3026
 # @@protoc_insertion_point(module_scope)

@@ -31,7 +31,7 @@ JOB_STATE_FAILED: JobState
 JOB_STATE_CANCELLED: JobState
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "state", "reason", "attempt", "step", "total_steps", "epoch", "loss", "examples_per_second", "eta_seconds", "created", "started", "ended", "workers", "missing_slots", "error", "history", "plan_bubble_fraction", "skipped_steps")
+    __slots__ = ("id", "name", "state", "reason", "attempt", "step", "total_steps", "epoch", "loss", "examples_per_second", "eta_seconds", "created", "started", "ended", "workers", "missing_slots", "error", "history", "plan_bubble_fraction", "skipped_steps", "priority", "start_step")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,8 @@ class Job(_message.Message):
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     PLAN_BUBBLE_FRACTION_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    START_STEP_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     state: JobState
@@ -72,7 +74,9 @@ class Job(_message.Message):
     history: _containers.RepeatedCompositeFieldContainer[StateChange]
     plan_bubble_fraction: float
     skipped_steps: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[int] = ..., loss: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., created: _Optional[float] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[JobWorker, _Mapping]]] = ..., missing_slots: _Optional[int] = ..., error: _Optional[_Union[JobError, _Mapping]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., plan_bubble_fraction: _Optional[float] = ..., skipped_steps: _Optional[int] = ...) -> None: ...
+    priority: int
+    start_step: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., epoch: _Optional[int] = ..., loss: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., created: _Optional[float] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[JobWorker, _Mapping]]] = ..., missing_slots: _Optional[int] = ..., error: _Optional[_Union[JobError, _Mapping]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., plan_bubble_fraction: _Optional[float] = ..., skipped_steps: _Optional[int] = ..., priority: _Optional[int] = ..., start_step: _Optional[int] = ...) -> None: ...
 
 class JobWorker(_message.Message):
     __slots__ = ("worker", "stages", "dp_rank", "host", "pid", "state", "parameters", "peak_bytes", "last_progress", "busy_seconds", "idle_seconds", "stage_busy_seconds")
@@ -133,16 +137,18 @@ class StateChange(_message.Message):
     def __init__(self, state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., time: _Optional[float] = ...) -> None: ...
 
 class SubmitJobRequest(_message.Message):
-    __slots__ = ("id", "spec_json", "model", "data")
+    __slots__ = ("id", "spec_json", "model", "data", "priority")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec_json: str
     model: _workers_pb2.ModelFacts
     data: _data_pb2.DataFacts
-    def __init__(self, id: _Optional[str] = ..., spec_json: _Optional[str] = ..., model: _Optional[_Union[_workers_pb2.ModelFacts, _Mapping]] = ..., data: _Optional[_Union[_data_pb2.DataFacts, _Mapping]] = ...) -> None: ...
+    priority: int
+    def __init__(self, id: _Optional[str] = ..., spec_json: _Optional[str] = ..., model: _Optional[_Union[_workers_pb2.ModelFacts, _Mapping]] = ..., data: _Optional[_Union[_data_pb2.DataFacts, _Mapping]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class SubmitJobResponse(_message.Message):
     __slots__ = ("job",)
@@ -163,14 +169,24 @@ class GetJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("states", "prefix", "page_size", "page_token")
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedScalarFieldContainer[JobState]
+    prefix: str
+    page_size: int
+    page_token: str
+    def __init__(self, states: _Optional[_Iterable[_Union[JobState, str]]] = ..., prefix: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "next_page_token")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class CancelJobRequest(_message.Message):
     __slots__ = ("id", "grace_seconds")
@@ -187,24 +203,36 @@ class CancelJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class ReadLogsRequest(_message.Message):
-    __slots__ = ("id", "stage", "tail", "follow")
+    __slots__ = ("id", "stage", "tail", "follow", "positions")
     ID_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     id: str
     stage: int
     tail: int
     follow: bool
-    def __init__(self, id: _Optional[str] = ..., stage: _Optional[int] = ..., tail: _Optional[int] = ..., follow: bool = ...) -> None: ...
+    positions: _containers.RepeatedCompositeFieldContainer[LogPosition]
+    def __init__(self, id: _Optional[str] = ..., stage: _Optional[int] = ..., tail: _Optional[int] = ..., follow: bool = ..., positions: _Optional[_Iterable[_Union[LogPosition, _Mapping]]] = ...) -> None: ...
+
+class LogPosition(_message.Message):
+    __slots__ = ("worker", "offset")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    offset: int
+    def __init__(self, worker: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class ReadLogsResponse(_message.Message):
-    __slots__ = ("worker", "line")
+    __slots__ = ("worker", "line", "end")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     worker: int
     line: str
-    def __init__(self, worker: _Optional[int] = ..., line: _Optional[str] = ...) -> None: ...
+    end: int
+    def __init__(self, worker: _Optional[int] = ..., line: _Optional[str] = ..., end: _Optional[int] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()

@@ -26,22 +26,28 @@ END_CAUSE_SILENT: EndCause
 END_CAUSE_NOT_STARTED: EndCause
 
 class AttendRequest(_message.Message):
-    __slots__ = ("hello", "heartbeat", "started", "ended", "inspected", "leaving")
+    __slots__ = ("hello", "heartbeat", "started", "ended", "inspected", "leaving", "stopping")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     INSPECTED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
     hello: AgentHello
     heartbeat: Heartbeat
     started: ExecutorStarted
     ended: ExecutorEnded
     inspected: ModelInspected
     leaving: AgentLeaving
-    def __init__(self, hello: _Optional[_Union[AgentHello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., started: _Optional[_Union[ExecutorStarted, _Mapping]] = ..., ended: _Optional[_Union[ExecutorEnded, _Mapping]] = ..., inspected: _Optional[_Union[ModelInspected, _Mapping]] = ..., leaving: _Optional[_Union[AgentLeaving, _Mapping]] = ...) -> None: ...
+    stopping: AgentStopping
+    def __init__(self, hello: _Optional[_Union[AgentHello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., started: _Optional[_Union[ExecutorStarted, _Mapping]] = ..., ended: _Optional[_Union[ExecutorEnded, _Mapping]] = ..., inspected: _Optional[_Union[ModelInspected, _Mapping]] = ..., leaving: _Optional[_Union[AgentLeaving, _Mapping]] = ..., stopping: _Optional[_Union[AgentStopping, _Mapping]] = ...) -> None: ...
 
 class AgentLeaving(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AgentStopping(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -58,20 +64,38 @@ class AttendResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[AgentWelcome, _Mapping]] = ..., assign: _Optional[_Union[Assignment, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., inspect_model: _Optional[_Union[InspectModel, _Mapping]] = ...) -> None: ...
 
 class AgentHello(_message.Message):
-    __slots__ = ("agent", "host", "slot", "device", "pid", "metrics_address")
+    __slots__ = ("agent", "host", "slot", "device", "pid", "metrics_address", "work", "last_end")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     METRICS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    LAST_END_FIELD_NUMBER: _ClassVar[int]
     agent: str
     host: str
     slot: int
     device: str
     pid: int
     metrics_address: str
-    def __init__(self, agent: _Optional[str] = ..., host: _Optional[str] = ..., slot: _Optional[int] = ..., device: _Optional[str] = ..., pid: _Optional[int] = ..., metrics_address: _Optional[str] = ...) -> None: ...
+    work: AgentWork
+    last_end: ExecutorEnded
+    def __init__(self, agent: _Optional[str] = ..., host: _Optional[str] = ..., slot: _Optional[int] = ..., device: _Optional[str] = ..., pid: _Optional[int] = ..., metrics_address: _Optional[str] = ..., work: _Optional[_Union[AgentWork, _Mapping]] = ..., last_end: _Optional[_Union[ExecutorEnded, _Mapping]] = ...) -> None: ...
+
+class AgentWork(_message.Message):
+    __slots__ = ("job", "attempt", "worker", "pid", "log")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    worker: int
+    pid: int
+    log: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., pid: _Optional[int] = ..., log: _Optional[str] = ...) -> None: ...
 
 class AgentWelcome(_message.Message):
     __slots__ = ("lease_seconds",)
@@ -88,7 +112,7 @@ class Heartbeat(_message.Message):
     def __init__(self, job: _Optional[str] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size", "pp_rank_by_stage", "layers_by_stage", "split_digests")
+    __slots__ = ("job", "attempt", "worker", "num_workers", "spec_json", "stages", "num_stages", "total_steps", "data_service", "num_labels", "labels", "pad_token_id", "vocabulary_size", "pp_rank_by_stage", "layers_by_stage", "split_digests", "checkpoint", "weights")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +129,8 @@ class Assignment(_message.Message):
     PP_RANK_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
     LAYERS_BY_STAGE_FIELD_NUMBER: _ClassVar[int]
     SPLIT_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: int
@@ -121,7 +147,31 @@ class Assignment(_message.Message):
     pp_rank_by_stage: _containers.RepeatedScalarFieldContainer[int]
     layers_by_stage: _containers.RepeatedScalarFieldContainer[int]
     split_digests: _containers.RepeatedCompositeFieldContainer[SplitDigest]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pp_rank_by_stage: _Optional[_Iterable[int]] = ..., layers_by_stage: _Optional[_Iterable[int]] = ..., split_digests: _Optional[_Iterable[_Union[SplitDigest, _Mapping]]] = ...) -> None: ...
+    checkpoint: Checkpoint
+    weights: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., num_workers: _Optional[int] = ..., spec_json: _Optional[str] = ..., stages: _Optional[_Iterable[_Union[StageSlice, _Mapping]]] = ..., num_stages: _Optional[int] = ..., total_steps: _Optional[int] = ..., data_service: _Optional[str] = ..., num_labels: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., pad_token_id: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., pp_rank_by_stage: _Optional[_Iterable[int]] = ..., layers_by_stage: _Optional[_Iterable[int]] = ..., split_digests: _Optional[_Iterable[_Union[SplitDigest, _Mapping]]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., weights: _Optional[str] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("step", "parameters", "optimizer", "agreed")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    AGREED_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    parameters: _containers.RepeatedScalarFieldContainer[str]
+    optimizer: _containers.RepeatedScalarFieldContainer[str]
+    agreed: AgreedState
+    def __init__(self, step: _Optional[int] = ..., parameters: _Optional[_Iterable[str]] = ..., optimizer: _Optional[_Iterable[str]] = ..., agreed: _Optional[_Union[AgreedState, _Mapping]] = ...) -> None: ...
+
+class AgreedState(_message.Message):
+    __slots__ = ("updates_applied", "loss_scale", "clean_steps")
+    UPDATES_APPLIED_FIELD_NUMBER: _ClassVar[int]
+    LOSS_SCALE_FIELD_NUMBER: _ClassVar[int]
+    CLEAN_STEPS_FIELD_NUMBER: _ClassVar[int]
+    updates_applied: int
+    loss_scale: float
+    clean_steps: int
+    def __init__(self, updates_applied: _Optional[int] = ..., loss_scale: _Optional[float] = ..., clean_steps: _Optional[int] = ...) -> None: ...
 
 class SplitDigest(_message.Message):
     __slots__ = ("split", "digest")
@@ -294,7 +344,7 @@ class MicrobatchSize(_message.Message):
     def __init__(self, fixed: _Optional[float] = ..., fixed_linear: _Optional[float] = ..., fixed_quadratic: _Optional[float] = ..., row: _Optional[float] = ..., row_linear: _Optional[float] = ..., row_quadratic: _Optional[float] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("hello", "store_opened", "ready", "done", "step", "rows", "saved", "failure")
+    __slots__ = ("hello", "store_opened", "ready", "done", "step", "rows", "saved", "failure", "number")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     STORE_OPENED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -303,6 +353,7 @@ class ExecuteRequest(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     hello: ExecutorHello
     store_opened: StoreOpened
     ready: ExecutorReady
@@ -311,31 +362,36 @@ class ExecuteRequest(_message.Message):
     rows: EvaluationRows
     saved: ShardsSaved
     failure: ExecutorFailure
-    def __init__(self, hello: _Optional[_Union[ExecutorHello, _Mapping]] = ..., store_opened: _Optional[_Union[StoreOpened, _Mapping]] = ..., ready: _Optional[_Union[ExecutorReady, _Mapping]] = ..., done: _Optional[_Union[CommandDone, _Mapping]] = ..., step: _Optional[_Union[_commands_pb2.StepReport, _Mapping]] = ..., rows: _Optional[_Union[EvaluationRows, _Mapping]] = ..., saved: _Optional[_Union[ShardsSaved, _Mapping]] = ..., failure: _Optional[_Union[ExecutorFailure, _Mapping]] = ...) -> None: ...
+    number: int
+    def __init__(self, hello: _Optional[_Union[ExecutorHello, _Mapping]] = ..., store_opened: _Optional[_Union[StoreOpened, _Mapping]] = ..., ready: _Optional[_Union[ExecutorReady, _Mapping]] = ..., done: _Optional[_Union[CommandDone, _Mapping]] = ..., step: _Optional[_Union[_commands_pb2.StepReport, _Mapping]] = ..., rows: _Optional[_Union[EvaluationRows, _Mapping]] = ..., saved: _Optional[_Union[ShardsSaved, _Mapping]] = ..., failure: _Optional[_Union[ExecutorFailure, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
-    __slots__ = ("rendezvous", "commands", "clock_echo")
+    __slots__ = ("rendezvous", "commands", "clock_echo", "acknowledged")
     RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     CLOCK_ECHO_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     rendezvous: Rendezvous
     commands: _commands_pb2.StepCommands
     clock_echo: _commands_pb2.ClockEcho
-    def __init__(self, rendezvous: _Optional[_Union[Rendezvous, _Mapping]] = ..., commands: _Optional[_Union[_commands_pb2.StepCommands, _Mapping]] = ..., clock_echo: _Optional[_Union[_commands_pb2.ClockEcho, _Mapping]] = ...) -> None: ...
+    acknowledged: int
+    def __init__(self, rendezvous: _Optional[_Union[Rendezvous, _Mapping]] = ..., commands: _Optional[_Union[_commands_pb2.StepCommands, _Mapping]] = ..., clock_echo: _Optional[_Union[_commands_pb2.ClockEcho, _Mapping]] = ..., acknowledged: _Optional[int] = ...) -> None: ...
 
 class ExecutorHello(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "pid", "sent")
+    __slots__ = ("job", "attempt", "worker", "pid", "sent", "done_seq")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
+    DONE_SEQ_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: int
     pid: int
     sent: float
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., pid: _Optional[int] = ..., sent: _Optional[float] = ...) -> None: ...
+    done_seq: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[int] = ..., pid: _Optional[int] = ..., sent: _Optional[float] = ..., done_seq: _Optional[int] = ...) -> None: ...
 
 class StoreOpened(_message.Message):
     __slots__ = ("address",)
@@ -384,12 +440,20 @@ class EvaluationRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., outputs: _Optional[_Iterable[float]] = ..., label: _Optional[float] = ...) -> None: ...
 
 class ShardsSaved(_message.Message):
-    __slots__ = ("step", "shards")
+    __slots__ = ("step", "shards", "error", "agreed", "blocked_seconds", "seconds")
     STEP_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    AGREED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
     step: int
     shards: _containers.RepeatedCompositeFieldContainer[Shard]
-    def __init__(self, step: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ...) -> None: ...
+    error: str
+    agreed: AgreedState
+    blocked_seconds: float
+    seconds: float
+    def __init__(self, step: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., error: _Optional[str] = ..., agreed: _Optional[_Union[AgreedState, _Mapping]] = ..., blocked_seconds: _Optional[float] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Shard(_message.Message):
     __slots__ = ("file", "kind", "stage", "sha256", "bytes")
