@@ -17,6 +17,7 @@ from stage_worker.engine.recompute import Recompute
 from stage_worker.models.config import TaskNeeds
 from stage_worker.models.objective import Objective
 from stage_worker.models.slices import StageSlice
+from stage_worker.restore import SavedState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,10 @@ class ExecutorJob:
     """Place in the pipeline of each stage's worker, stage 0 first."""
     folder: Path | None
     """Pretrained model; None for one from scratch."""
+    weights: Path | None
+    """Hugging Face folder whose weights are taken in place of those of the model; None where there is none."""
+    saved: SavedState | None
+    """What the attempt goes on from; None where it begins with step 1."""
     config: Mapping[str, Any]
     """Values of a config from scratch."""
     attention: str
@@ -79,6 +84,8 @@ def job_of(assignment: pb.Assignment) -> ExecutorJob:
         layers_by_stage=tuple(assignment.layers_by_stage),
         pp_rank_by_stage=tuple(assignment.pp_rank_by_stage),
         folder=Path(folder) if folder is not None else None,
+        weights=Path(assignment.weights) if assignment.weights else None,
+        saved=SavedState.of(assignment.checkpoint) if assignment.HasField("checkpoint") else None,
         config=model["config"] or {},
         attention=model["attention"],
         needs=TaskNeeds(

@@ -31,6 +31,7 @@ from stage_worker.models.config import fit_to_task, new_config, pretrained_confi
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.models.loading import load_model
 from stage_worker.record import RecordWriter
+from stage_worker.restore import restore_engine
 
 PULSE_SECONDS = 0.5
 _PEER_SECONDS = 86_400.0
@@ -90,7 +91,7 @@ class ExecutorRun:
             record=self._record,
             clock=self._clock,
             held_bytes=self._held_bytes,
-            checkpoints=self._config.state_dir / "jobs" / self._job.job / "checkpoints",
+            checkpoints=self._checkpoints,
         )
         self._record.set_loaded()
         log.info("stages are loaded", stages=sorted(model.stages), parameters=model.num_parameters)
@@ -115,12 +116,14 @@ class ExecutorRun:
             else new_config(job.config, job.needs, job.objective)
         )
         fit_to_task(config, job.needs, attention=job.attention)
+        saved, shards = job.saved, None if job.saved is None else job.saved.parameters
         return load_model(
             config,
             objective=job.objective,
             slices=job.slices,
             layers_by_stage=job.layers_by_stage,
-            folder=job.folder,
+            folder=job.weights or job.folder if saved is None else self._checkpoints / f"step-{saved.step}",
+            shards=shards,
             seed=job.seed,
             device=self._device,
             frozen_layers=job.frozen_layers,
@@ -167,7 +170,7 @@ class ExecutorRun:
         batches: DataServiceSource,
         on_command: Callable[[Command, int], None],
     ) -> Engine:
-        return Engine(
+        engine = Engine(
             model,
             optimizer=self._job.optimizer,
             seed=self._job.seed,
@@ -182,6 +185,15 @@ class ExecutorRun:
             ledger=self._ledger,
             on_command=on_command,
         )
+        if (saved := self._job.saved) is not None:
+            restore_engine(engine, self._checkpoints / f"step-{saved.step}", saved)
+            log.info("state is restored", step=saved.step, updates_applied=saved.agreed.updates_applied)
+        return engine
+
+    @property
+    def _checkpoints(self) -> Path:
+        """Folder of the job's checkpoints."""
+        return self._config.state_dir / "jobs" / self._job.job / "checkpoints"
 
     def _beat(self) -> None:
         while True:

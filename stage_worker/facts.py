@@ -26,8 +26,9 @@ from stage_worker.models.coverage import check_coverage
 from stage_worker.models.families import FAMILIES, UnsupportedModelError
 from stage_worker.models.objective import Objective
 from stage_worker.models.skeleton import build_skeleton
+from stage_worker.models.tensor_files import WeightsError
 from stage_worker.models.variants import most_positions
-from stage_worker.models.weights import WeightsError, WeightsFolder
+from stage_worker.models.weights import WeightsFolder
 from stage_worker.parts import model_parts
 
 REFUSED_EXIT = 2

@@ -14,7 +14,7 @@ from stage_worker.engine.failure import CommandFailed, CommandOrderError
 from stage_worker.engine.ledger import About, Activity, Ledger
 from stage_worker.engine.loss import row_outputs
 from stage_worker.engine.open_step import OpenStep
-from stage_worker.engine.optimizer import OptimizerSettings
+from stage_worker.engine.optimizer import OptimizerSettings, Stored
 from stage_worker.engine.precision import FP32, ComputeType, Precision
 from stage_worker.engine.recompute import Recompute
 from stage_worker.engine.result import StepResult
@@ -128,6 +128,18 @@ class Engine:
     def optimizer_state(self, stage: int) -> dict[str, torch.Tensor]:
         """Return the optimizer's tensors of one own stage, such as ``NAME.exp_avg``; see also ``LoadedModel.state``."""
         return self._update.optimizer_state(stage)
+
+    def restore(self, agreed: Agreed, stored: Stored) -> None:
+        """Go on from a saved state, before the first command; the model was loaded from the same.
+
+        Args:
+            agreed: what all workers had alike.
+            stored: what ``optimizer_state`` returned of all stages.
+
+        Raises:
+            RestoreError: a tensor of the optimizer is missing or of another shape.
+        """
+        self._update.restore(agreed, stored)
 
     def run(self, commands: StepCommands) -> StepResult | None:
         """Obey ``commands`` in order; return the step's result where they end it.

@@ -29,6 +29,10 @@ class LossScale:
         self.clean_steps = 0
         """Steps without overflow since the factor changed last."""
 
+    def restore(self, *, factor: float, clean_steps: int) -> None:
+        """Go on where another left off."""
+        self.factor, self.clean_steps = factor, clean_steps
+
     @property
     def is_lowest(self) -> bool:
         """Whether an overflow cannot lower the factor any more."""

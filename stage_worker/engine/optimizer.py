@@ -1,7 +1,7 @@
 """The optimizer of one worker's parameters, its groups, and the state that all workers share."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +46,22 @@ def decayed_names(model: nn.Module) -> frozenset[str]:
 def _is_norm(module: nn.Module) -> bool:
     # Families bring their own norm classes; transformers tells them by name as well.
     return isinstance(module, nn.LayerNorm) or type(module).__name__.endswith(("LayerNorm", "RMSNorm"))
+
+
+_COUNT_KEY = "step"
+_STATE_KEYS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.AdamW: (_COUNT_KEY, "exp_avg", "exp_avg_sq"),
+    torch.optim.SGD: (),
+}
+"""Tensors that torch keeps for each parameter; the count is a scalar, the others have the parameter's shape."""
+
+
+Stored = Callable[[str], torch.Tensor | None]
+"""From a name such as ``NAME.exp_avg`` to the saved tensor, None where there is none."""
+
+
+class RestoreError(ValueError):
+    """A saved state that does not fit the parameters."""
 
 
 class Optimizer:
@@ -93,6 +109,30 @@ class Optimizer:
                 group["lr"] = rate
             self._torch.step()
         self.updates_applied += 1
+
+    def restore(self, stored: Stored, *, updates_applied: int) -> None:
+        """Go on from what ``state`` returned, of these parameters or of more.
+
+        Raises:
+            RestoreError: the state of a parameter is missing, not whole, or of another shape.
+        """
+        self.updates_applied = updates_applied
+        if self._torch is None or not updates_applied:
+            return
+        keys = _STATE_KEYS[type(self._torch)]
+        for name, parameter in self._parameters.items():
+            state = {}
+            for key in keys:
+                tensor = stored(f"{name}.{key}")
+                if tensor is None:
+                    raise RestoreError(f"the optimizer's {key} of {name} is missing")
+                needed = () if key == _COUNT_KEY else tuple(parameter.shape)
+                if tuple(tensor.shape) != needed:
+                    raise RestoreError(
+                        f"the optimizer's {key} of {name} has shape {tuple(tensor.shape)}, {needed} is needed"
+                    )
+                state[key] = tensor.to(parameter.device, dtype=torch.float32, copy=True)
+            self._torch.state[parameter] = state
 
     def state(self, names: frozenset[str]) -> dict[str, torch.Tensor]:
         """Return the state of the named parameters, such as ``NAME.exp_avg``; empty before the first update."""

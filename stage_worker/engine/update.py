@@ -8,7 +8,7 @@ from stage_worker.engine.ledger import Activity, Ledger
 from stage_worker.engine.loss_scale import LossScale, LossScaleSettings
 from stage_worker.engine.norm import Norm, clip
 from stage_worker.engine.open_step import OpenStep
-from stage_worker.engine.optimizer import Optimizer, OptimizerSettings, decayed_names
+from stage_worker.engine.optimizer import Optimizer, OptimizerSettings, Stored, decayed_names
 from stage_worker.engine.replicas import add_over_replicas
 from stage_worker.engine.running_statistics import RunningStatistics
 from stage_worker.engine.shared import SharedSums
@@ -66,6 +66,18 @@ class Update:
     def optimizer_state(self, stage: int) -> dict[str, torch.Tensor]:
         """Return the optimizer's tensors of the parameters that one own stage answers for."""
         return self._optimizer.state(frozenset(self._owned[stage]))
+
+    def restore(self, agreed: Agreed, stored: Stored) -> None:
+        """Go on from a saved state: what all workers had alike, and what ``optimizer_state`` returned of all stages.
+
+        A loss scale that the state does not have begins anew.
+
+        Raises:
+            RestoreError: the optimizer's state does not fit.
+        """
+        self._optimizer.restore(stored, updates_applied=agreed.updates_applied)
+        if self._scale is not None and agreed.loss_scale is not None:
+            self._scale.restore(factor=agreed.loss_scale, clean_steps=agreed.clean_steps)
 
     def add_up(self, step: OpenStep) -> None:
         """Give every master the whole gradient of the step: over all uses of a shared one, then over replicas."""

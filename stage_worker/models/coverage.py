@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from stage_worker.models.skeleton import Skeleton
-from stage_worker.models.weights import WeightsError, WeightsFolder
+from stage_worker.models.tensor_files import WeightsError
+from stage_worker.models.weights import WeightsFolder
 
 _MOST_NAMED = 3
 _ELEMENT_TYPES = ("F64", "F32", "F16", "BF16")
@@ -22,9 +23,16 @@ def check_coverage(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFo
 
     Raises:
         WeightsError: a tensor is missing, of another shape, quantised, or other than one that it is tied to; names it.
+            A checkpoint must hold everything, and nothing that the model does not have.
     """
+    if weights.is_checkpoint:
+        _check_foreign(skeleton, weights)
     paths = {name: stored_path(skeleton, weights, name) for name in skeleton.uses.names_in(blocks)}
-    missing = [name for name, path in paths.items() if path is None and not skeleton.may_be_new(name)]
+    missing = [
+        name
+        for name, path in paths.items()
+        if path is None and (weights.is_checkpoint or not skeleton.may_be_new(name))
+    ]
     if missing:
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         raise WeightsError(
@@ -48,6 +56,17 @@ def check_coverage(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFo
 def stored_path(skeleton: Skeleton, weights: WeightsFolder, name: str) -> str | None:
     """Return where the folder has a parameter; some files hold a tied one under another of its names only."""
     return next((path for path in skeleton.uses.paths_of(name) if weights.has(path)), None)
+
+
+def _check_foreign(skeleton: Skeleton, weights: WeightsFolder) -> None:
+    known = skeleton.model.state_dict(keep_vars=True).keys()
+    foreign = sorted(weights.names - known)
+    if foreign:
+        more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
+        raise WeightsError(
+            f"{weights.folder} holds {', '.join(foreign[:_MOST_NAMED])}{more}, which this model does not have; "
+            "the checkpoint is that of another one"
+        )
 
 
 def _check_ties(skeleton: Skeleton, blocks: Sequence[int], weights: WeightsFolder) -> None:

@@ -22,7 +22,8 @@ from stage_worker.models.objective import Objective
 from stage_worker.models.running_statistics import fill_running_statistics
 from stage_worker.models.skeleton import Skeleton, build_skeleton
 from stage_worker.models.slices import StageSlice
-from stage_worker.models.weights import WeightsError, WeightsFolder
+from stage_worker.models.tensor_files import WeightsError
+from stage_worker.models.weights import WeightsFolder
 
 
 def load_model(
@@ -32,6 +33,7 @@ def load_model(
     slices: Sequence[StageSlice],
     layers_by_stage: Sequence[int],
     folder: Path | None,
+    shards: Sequence[str] | None = None,
     seed: int,
     device: torch.device,
     frozen_layers: int | None = None,
@@ -43,7 +45,9 @@ def load_model(
         objective: decides the head.
         slices: the worker's stages.
         layers_by_stage: layers of every stage of the whole model.
-        folder: holds pretrained weights; None initialises everything.
+        folder: holds pretrained weights, or a checkpoint; None initialises everything.
+        shards: names of the checkpoint's files of parameters, whatever stages they were written by; None where
+            ``folder`` holds a pretrained model.
         seed: of the job, for new parameters.
         device: where the blocks live.
         frozen_layers: None trains everything; n leaves out what the embeddings and the first n layers use.
@@ -63,7 +67,8 @@ def load_model(
     own = [index for stage in stages.values() for index in stage.blocks]
     names = uses.names_in(own)
     check_memory(sum(model.get_parameter(name).numel() for name in names), device)
-    weights = WeightsFolder(folder, base_prefix=skeleton.family.base_prefix) if folder is not None else None
+    prefix = skeleton.family.base_prefix
+    weights = WeightsFolder(folder, base_prefix=prefix, shards=shards) if folder is not None else None
     with weights if weights is not None else nullcontext():
         if weights is not None:
             check_coverage(skeleton, own, weights)
@@ -114,7 +119,10 @@ def _materialise(
         module.to_empty(device="cpu")
         _fill(skeleton, prefix=prefix, aliases=aliases, weights=weights, seed=seed)
         filled = fill_running_statistics(
-            module, prefix=prefix, weights=weights, may_be_new=prefix in family.new_in_a_task
+            module,
+            prefix=prefix,
+            weights=weights,
+            may_be_new=prefix in family.new_in_a_task and not (weights is not None and weights.is_checkpoint),
         )
         _restore_buffers(module, family, model.config, prefix=prefix, but=filled)
         module.to(device)

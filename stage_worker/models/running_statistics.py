@@ -11,7 +11,8 @@ from torch import nn
 
 from stage_worker.models.families import UnsupportedModelError
 from stage_worker.models.family import Block
-from stage_worker.models.weights import WeightsError, WeightsFolder
+from stage_worker.models.tensor_files import WeightsError
+from stage_worker.models.weights import WeightsFolder
 
 _COVERED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _COUNT = "num_batches_tracked"

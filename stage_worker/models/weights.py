@@ -1,22 +1,18 @@
 """Reads single tensors of a Hugging Face folder, by whatever names it stores them."""
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
-from safetensors import SafetensorError, safe_open
+
+from stage_worker.models.tensor_files import TensorFiles, WeightsError
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-
-
-class WeightsError(ValueError):
-    """Weights that a model cannot be filled with."""
 
 
 class WeightsFolder:
@@ -25,32 +21,38 @@ class WeightsFolder:
     Only safetensors are ever opened: other formats can run code.
     """
 
-    def __init__(self, folder: Path, *, base_prefix: str) -> None:
+    def __init__(self, folder: Path, *, base_prefix: str, shards: Sequence[str] | None = None) -> None:
         """List the tensors of ``folder``.
 
         Args:
             folder: holds ``model.safetensors``, or an index and its shards.
             base_prefix: what files of the bare model leave out at the front of names.
+            shards: names of the files of a checkpoint, which is what the folder holds then; else None.
 
         Raises:
-            WeightsError: there are no safetensors, or the index is broken.
+            WeightsError: there are no safetensors, the index is broken, or a shard is.
         """
         self.folder = folder
+        self.is_checkpoint = shards is not None
+        """Whether it holds the whole state of a model in training, by its own names."""
         self._base_prefix = base_prefix + "."
-        self._files = _files_by_tensor(folder)
-        self._open: dict[str, Any] = {}
-        self._stack = ExitStack()
+        self._files = TensorFiles.of(folder, shards) if shards is not None else _files_of(folder)
 
     def __enter__(self) -> Self:
         """Keep files open until the block ends."""
+        self._files.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the files."""
-        self._open.clear()
-        self._stack.close()
+        self._files.__exit__(kind, error, trace)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all tensors, as they are stored."""
+        return frozenset(self._files)
 
     def has(self, name: str) -> bool:
         """Whether the folder stores the parameter ``name`` of a model."""
@@ -62,9 +64,7 @@ class WeightsFolder:
         Raises:
             WeightsError: it is not there, or its file is damaged.
         """
-        stored = self._stored_or_raise(name)
-        with self._reading(stored) as file:
-            return tuple(file.get_slice(stored).get_shape())
+        return self._files.shape(self._stored_or_raise(name))
 
     def element_type(self, name: str) -> str:
         """Return what the file calls the type of the elements of the parameter ``name``, such as ``BF16``.
@@ -72,9 +72,7 @@ class WeightsFolder:
         Raises:
             WeightsError: it is not there, or its file is damaged.
         """
-        stored = self._stored_or_raise(name)
-        with self._reading(stored) as file:
-            return str(file.get_slice(stored).get_dtype())
+        return self._files.element_type(self._stored_or_raise(name))
 
     def read(self, name: str) -> torch.Tensor:
         """Return the parameter ``name`` of a model, on the CPU.
@@ -82,29 +80,13 @@ class WeightsFolder:
         Raises:
             WeightsError: it is not there, or its file is damaged.
         """
-        stored = self._stored_or_raise(name)
-        with self._reading(stored) as file:
-            tensor: torch.Tensor = file.get_tensor(stored)
-        return tensor
-
-    @contextmanager
-    def _reading(self, stored: str) -> Iterator[Any]:
-        file = self._files[stored]
-        try:
-            yield self._file(file)
-        except (OSError, SafetensorError) as error:
-            raise WeightsError(f"{self.folder / file} cannot be read: {error}") from error
+        return self._files.read(self._stored_or_raise(name))
 
     def _stored_or_raise(self, name: str) -> str:
         stored = self._stored(name)
         if stored is None:
             raise WeightsError(f"{self.folder} has no tensor for {name}")
         return stored
-
-    def _file(self, name: str) -> Any:
-        if name not in self._open:
-            self._open[name] = self._stack.enter_context(safe_open(self.folder / name, framework="pt"))
-        return self._open[name]
 
     def _stored(self, name: str) -> str | None:
         return next((candidate for candidate in self._candidates(name) if candidate in self._files), None)
@@ -119,15 +101,11 @@ class WeightsFolder:
                 yield known.removesuffix("bias") + "beta"
 
 
-def _files_by_tensor(folder: Path) -> dict[str, str]:
+def _files_of(folder: Path) -> TensorFiles:
     if (folder / _SINGLE).is_file():
-        try:
-            with safe_open(folder / _SINGLE, framework="pt") as file:
-                return dict.fromkeys(file.keys(), _SINGLE)
-        except (OSError, SafetensorError) as error:
-            raise WeightsError(f"{folder / _SINGLE} cannot be read: {error}") from error
+        return TensorFiles.of(folder, [_SINGLE])
     if (folder / _INDEX).is_file():
-        return _read_index(folder)
+        return TensorFiles(folder, _read_index(folder))
     pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
     if pickled:
         raise WeightsError(

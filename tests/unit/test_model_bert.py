@@ -9,7 +9,7 @@ from transformers import AutoModelForMaskedLM
 
 from stage_worker.models.microbatch import Microbatch
 from stage_worker.models.objective import Objective
-from stage_worker.models.weights import WeightsError
+from stage_worker.models.tensor_files import WeightsError
 from tests.unit.tiny_models import load_tiny, rows, run_blocks
 from tests.unit.whole_models import save_random, whole_logits
 

@@ -20,7 +20,8 @@ from stage_worker.models.config import pretrained_config
 from stage_worker.models.coverage import check_coverage
 from stage_worker.models.objective import Objective
 from stage_worker.models.skeleton import build_skeleton
-from stage_worker.models.weights import WeightsError, WeightsFolder
+from stage_worker.models.tensor_files import WeightsError
+from stage_worker.models.weights import WeightsFolder
 from tests.unit.tiny_models import VALUES, VOCABULARY
 
 Tensors = dict[str, torch.Tensor]

@@ -11,7 +11,7 @@ from stage_worker.facts import model_facts, print_facts
 from stage_worker.models.config import ModelConfigError
 from stage_worker.models.families import UnsupportedModelError
 from stage_worker.models.objective import Objective
-from stage_worker.models.weights import WeightsError
+from stage_worker.models.tensor_files import WeightsError
 
 TRAIN = {"train": {"objective": "classification"}}
 CONFIG: dict[str, Any] = {

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from stage_worker.models.memory import ModelTooLargeError
-from stage_worker.models.weights import WeightsError
+from stage_worker.models.tensor_files import WeightsError
 from tests.unit.tiny_bert import VALUES, load_tiny
 
 SIZES = {key: value for key, value in VALUES.items() if key != "model_type"}
@@ -85,7 +85,7 @@ def test_loading_reads_own_tensors_only(folder: Path, monkeypatch: pytest.Monkey
             read.append(name)
             return self.file.get_tensor(name)
 
-    monkeypatch.setattr("stage_worker.models.weights.safe_open", Spy)
+    monkeypatch.setattr("stage_worker.models.tensor_files.safe_open", Spy)
     model = load_tiny(stage=0, pp=2, folder=folder)
     assert sorted(read) == sorted(model.parameters(0))
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from stage_worker.models.families import UnsupportedModelError
 from stage_worker.models.family import Block
-from stage_worker.models.weights import WeightsError
+from stage_worker.models.tensor_files import WeightsError
 from tests.unit.batch_norm_model import BLOCKS, HIDDEN, MakeNorm, load, norm
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
