@@ -61,7 +61,9 @@ class Issuing:
                 lookahead.close()
 
     async def _run(self) -> None:
-        self._training = self._lookahead(data_pb2.PHASE_TRAIN, TRAIN_SPLIT, self._sequence.total_steps)
+        self._training = self._lookahead(
+            data_pb2.PHASE_TRAIN, TRAIN_SPLIT, self._sequence.total_steps, first=self._sequence.begins_after + 1
+        )
         try:
             while True:
                 item = await self._items.get()
@@ -85,10 +87,10 @@ class Issuing:
                 return await self._evaluation.take(item.step)
         return None
 
-    def _lookahead(self, phase: data_pb2.Phase, split: str, last: int) -> Lookahead:
+    def _lookahead(self, phase: data_pb2.Phase, split: str, last: int, *, first: int = 1) -> Lookahead:
         async def fetch(first: int, count: int) -> list[data_pb2.StepDescription]:
             return await self._data.describe(
                 self._job, phase=phase, split=split, digest=self._digests[split], first=first, count=count
             )
 
-        return Lookahead(fetch, last=last, ahead=self._ahead)
+        return Lookahead(fetch, first=first, last=last, ahead=self._ahead)

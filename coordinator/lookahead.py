@@ -15,10 +15,10 @@ Fetch = Callable[[int, int], Coroutine[Any, Any, list[pb.StepDescription]]]
 class Lookahead:
     """Step descriptions in order, fetched before they are needed."""
 
-    def __init__(self, fetch: Fetch, *, last: int, ahead: int) -> None:
-        """Start to fetch, from step 1 to ``last``, at most ``ahead`` steps before they are taken."""
+    def __init__(self, fetch: Fetch, *, first: int = 1, last: int, ahead: int) -> None:
+        """Start to fetch, from step ``first`` to ``last``, at most ``ahead`` steps before they are taken."""
         self._fetch = fetch
-        self._last = last
+        self._first, self._last = first, last
         self._ahead = ahead
         self._ready: asyncio.Queue[pb.StepDescription] = asyncio.Queue(maxsize=ahead)
         self._pump = asyncio.create_task(self._fill())
@@ -47,7 +47,7 @@ class Lookahead:
         self._pump.cancel()
 
     async def _fill(self) -> None:
-        first = 1
+        first = self._first
         while first <= self._last:
             steps = await self._fetch(first, min(self._ahead, self._last - first + 1))
             if not steps:

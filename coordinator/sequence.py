@@ -7,7 +7,7 @@ from coordinator.events import Item, ItemKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """What a run does, from its first step to its end; one without training steps evaluates once.
+    """What an attempt does, from its first step to its end; one without training steps evaluates once.
 
     After a training step come, where they are due, its checkpoint and then its evaluation. After the last
     one the checkpoint is always due.
@@ -21,22 +21,28 @@ class Sequence:
     evaluate_at_end: bool
     evaluated: tuple[tuple[str, int], ...]
     """Splits that an evaluation goes through and the steps that each takes; none where there is nothing to evaluate."""
+    begins_after: int = 0
+    """Step whose checkpoint the attempt goes on from; 0 where it begins with the first."""
+    known: frozenset[tuple[int, str]] = frozenset()
+    """Training step and split of evaluations that an earlier attempt has made."""
 
     def after(self, last: Item | None) -> Item | None:
         """Return the item that follows ``last``: the first one for None, None after the end."""
         if last is None:
-            trains = self.total_steps > 0
-            return Item(ItemKind.TRAIN, 1, 1) if trains else Item(ItemKind.EVALUATE, 1, 0, self.evaluated[0][0])
-        step, after = last.step, last.after
+            last = Item(ItemKind.SAVE, self.begins_after, self.begins_after)
+        after = last.after
+        due = self._due_after(after)
         match last.kind:
-            case ItemKind.TRAIN if self._saves(step):
-                return Item(ItemKind.SAVE, step, step)
-            case ItemKind.TRAIN | ItemKind.SAVE if self._evaluates(after):
-                return Item(ItemKind.EVALUATE, 1, after, self.evaluated[0][0])
-            case ItemKind.EVALUATE if (following := self._evaluation_after(last)) is not None:
-                return following
             case ItemKind.STOP:
                 return None
+            case ItemKind.TRAIN if after == self.total_steps or after % self.save_every == 0:
+                return Item(ItemKind.SAVE, after, after)
+            case ItemKind.EVALUATE if not self.ends_evaluation(last):
+                return Item(ItemKind.EVALUATE, last.step + 1, after, last.split)
+            case ItemKind.EVALUATE:
+                due = due[due.index(last.split) + 1 :]
+        if due:
+            return Item(ItemKind.EVALUATE, 1, after, due[0])
         trains = after < self.total_steps
         return Item(ItemKind.TRAIN, after + 1, after + 1) if trains else Item(ItemKind.STOP, after, after)
 
@@ -44,20 +50,12 @@ class Sequence:
         """Whether the evaluation of a split is complete with ``item``."""
         return item.kind is ItemKind.EVALUATE and (item.split, item.step) in self.evaluated
 
-    def _evaluation_after(self, last: Item) -> Item | None:
-        """Return the next step of an evaluation, on the same split or the next one; None after the last."""
-        if not self.ends_evaluation(last):
-            return Item(ItemKind.EVALUATE, last.step + 1, last.after, last.split)
-        splits = [split for split, _ in self.evaluated]
-        left = splits[splits.index(last.split) + 1 :]
-        return Item(ItemKind.EVALUATE, 1, last.after, left[0]) if left else None
-
-    def _saves(self, step: int) -> bool:
-        return step == self.total_steps or step % self.save_every == 0
-
-    def _evaluates(self, step: int) -> bool:
-        if not self.evaluated:
-            return False
-        if step == self.total_steps and self.evaluate_at_end:
-            return True
-        return self.evaluate_every is not None and step % self.evaluate_every == 0
+    def _due_after(self, step: int) -> list[str]:
+        """Return the splits that are to be evaluated after a training step."""
+        is_last, every = step == self.total_steps, self.evaluate_every
+        is_due = (
+            self.total_steps == 0
+            or (is_last and self.evaluate_at_end)
+            or (step > 0 and every is not None and step % every == 0)
+        )
+        return [split for split, _ in self.evaluated if is_due and (step, split) not in self.known]
