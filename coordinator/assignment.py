@@ -2,12 +2,16 @@
 
 from takt.v1 import workers_pb2 as pb
 
+from coordinator.origin import folder_of
 from coordinator.planning import JobPlan
 from coordinator.schedule.actions import Action, Op
 from coordinator.spec import to_json
+from coordinator.start import SavedState
 
 
-def assignment_of(plan: JobPlan, *, job: str, attempt: int, worker: int, data_service: str) -> pb.Assignment:
+def assignment_of(
+    plan: JobPlan, *, job: str, attempt: int, worker: int, saved: SavedState | None, data_service: str
+) -> pb.Assignment:
     """Return one worker's place in an attempt, with all that it needs to load its layers."""
     splitting = {
         instruction.stage
@@ -40,4 +44,18 @@ def assignment_of(plan: JobPlan, *, job: str, attempt: int, worker: int, data_se
         pp_rank_by_stage=plan.train.placement.worker_by_stage,
         layers_by_stage=[part.num_layers for part in plan.partition],
         split_digests=[pb.SplitDigest(split=split.name, digest=split.digest) for split in plan.data.splits],
+        checkpoint=None if saved is None else _checkpoint(saved),
+        weights=folder_of(plan.spec) or "",
+    )
+
+
+def _checkpoint(saved: SavedState) -> pb.Checkpoint:
+    agreed = saved.agreed
+    return pb.Checkpoint(
+        step=saved.step,
+        parameters=saved.parameters,
+        optimizer=saved.optimizer,
+        agreed=pb.AgreedState(
+            updates_applied=agreed.updates_applied, loss_scale=agreed.loss_scale, clean_steps=agreed.clean_steps
+        ),
     )

@@ -13,8 +13,8 @@ from coordinator.yaml_text import YamlError, YamlText, read_yaml
 
 MAX_JOB_FILE_BYTES = 2**20
 """Size limit of a job file; the plan that it may name is a file of its own."""
-PATH_KEYS = ("model.pretrained", "data.source", "data.tokenizer")
-"""Keys that hold a folder or a Hub id."""
+PATH_KEYS = ("model.pretrained", "data.source", "data.tokenizer", "checkpoint.from")
+"""Keys that hold a folder, or something else: a Hub id, a job's id."""
 PLAN_KEY, COSTS_KEY = "schedule.file", "parallel.costs"
 """Keys that hold the path of a file, and in a spec its text: of a plan, and of what a profile measured."""
 ALTERNATIVES = (("train.epochs", "train.max_steps"), ("model.pretrained", "model.config"))

@@ -172,13 +172,14 @@ class Jobs:
         return not (mine or record.state.is_final or self._ownership.is_alive(record.owner))
 
     async def _adopt(self, record: JobRecord) -> None:
-        """Take over a job whose coordinator is gone: queue it again, or fail it where it had begun."""
+        """Take over a job whose coordinator is gone, and queue it again."""
         files, owner = JobFiles.of(self._state_dir, record.id), self._ownership.owner
         waits = record.state is JobState.QUEUED
-        reason = f"its coordinator ended at step {record.step} without a word; submit it again under another id"
-        change = StateChange(
-            state=JobState.FAILED, reason=reason, attempt=record.attempt, step=record.step, time=time.time()
-        )
+        cancels = record.state is JobState.CANCELLING
+        state = JobState.CANCELLED if cancels else JobState.RECOVERING
+        reason = f"its coordinator ended at step {record.step} without a word"
+        reason += " before it was seen to end" if cancels else "; it goes on as soon as it has its slots"
+        change = StateChange(state=state, reason=reason, attempt=record.attempt, step=record.step, time=time.time())
 
         def write(store: Store) -> None:
             store.set_owner(record.id, owner)
@@ -189,6 +190,6 @@ class Jobs:
 
         await self._services.journal.do(write)
         self._ownership.bury(record.owner)
-        if waits:
+        if not cancels:
             self._queue.add(Queued(job=record.id, spec=from_json(record.spec_json)))
         _log.info("job adopted", job=record.id, state=record.state.value)

@@ -18,6 +18,7 @@ from coordinator.records import JobError, JobState, StateChange
 from coordinator.runner import Runner, RunServices
 from coordinator.runs import Runs
 from coordinator.spec import JobSpec
+from coordinator.start import Start
 from coordinator.store import Store
 
 INSPECT_SECONDS = 60.0
@@ -127,7 +128,16 @@ class Queue:
             plan = await self._planned(queued)
             if plan is not None:
                 files = JobFiles.of(self._state_dir, job)
-                runner = Runner(job=job, attempt=1, plan=plan, slots=slots, files=files, services=self._services)
+                attempt, start = await self._start(job)
+                runner = Runner(
+                    job=job,
+                    attempt=attempt,
+                    start=start,
+                    plan=plan,
+                    slots=slots,
+                    files=files,
+                    services=self._services,
+                )
                 await self._runs.carry_out(runner)
         except asyncio.CancelledError:
             if runner is None:
@@ -169,6 +179,16 @@ class Queue:
         self._services.metrics.planned(job, bubble_fraction=bubble)
         return plan
 
+    async def _start(self, job: str) -> tuple[int, Start]:
+        """Return the number of a job's next attempt, and where it begins."""
+
+        def read(store: Store) -> tuple[int, Start]:
+            record = store.job(job)
+            assert record is not None, "a job that was queued is in the store"
+            return record.attempt + 1, Start.after(None, store.steps(job), store.evaluations(job))
+
+        return await self._services.journal.do(read)
+
     async def _say(self, queued: Queued, reason: str, missing_slots: int) -> None:
         if queued.waits_for == (reason, missing_slots):
             return
@@ -179,6 +199,11 @@ class Queue:
         )
 
     async def _end(self, job: str, state: JobState, reason: str, *, error: JobError | None = None) -> None:
-        change = StateChange(state=state, reason=reason, attempt=0, step=0, time=time.time())
-        await self._services.journal.do(lambda store: store.change_state(job, change, error=error))
+        def write(store: Store) -> None:
+            record = store.job(job)
+            assert record is not None, "a job that was queued is in the store"
+            change = StateChange(state=state, reason=reason, attempt=record.attempt, step=record.step, time=time.time())
+            store.change_state(job, change, error=error)
+
+        await self._services.journal.do(write)
         _log.info("job changed its state", job=job, state=state.value, reason=reason)

@@ -18,6 +18,7 @@ from coordinator.planning import JobPlan
 from coordinator.predictions import submission
 from coordinator.records import StepRecord
 from coordinator.scoring import EvaluationError, Row, Scoring
+from coordinator.start import Start
 from coordinator.store import Store
 
 _log = structlog.get_logger()
@@ -26,9 +27,12 @@ _log = structlog.get_logger()
 class Results:
     """The results of one run; each is on disk when its call returns."""
 
-    def __init__(self, *, job: str, plan: JobPlan, journal: Journal, files: JobFiles, metrics: RunMetrics) -> None:
+    def __init__(
+        self, *, job: str, plan: JobPlan, start: Start, journal: Journal, files: JobFiles, metrics: RunMetrics
+    ) -> None:
         self._job = job
         self._plan = plan
+        self._start = start
         self._journal = journal
         self._files = files
         self._metrics = metrics
@@ -46,12 +50,19 @@ class Results:
             self._warming = asyncio.create_task(asyncio.to_thread(scoring.warm))
 
     async def commit_step(self, results: Sequence[StepResult], description: data_pb2.StepDescription) -> None:
-        """Journal a training step."""
+        """Journal a training step; one that is in the journal already must be the same again.
+
+        Raises:
+            ReplayError: it is not.
+        """
         now = time.monotonic()
         seconds, self._committed_at = now - self._committed_at, now
         record_rows = self._plan.spec.data.record_rows
         step = step_record(results, description, seconds=seconds, record_rows=record_rows)
         self._epoch = step.epoch
+        if self._start.is_replayed(step):
+            _log.info("step done again", job=self._job, step=step.step, loss=step.loss)
+            return
         await self._journal.do(lambda store: self._write_step(store, step))
         self._metrics.committed(self._job, step)
         _log.info("step committed", job=self._job, step=step.step, loss=step.loss, seconds=round(step.seconds, 4))

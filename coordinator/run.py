@@ -43,19 +43,21 @@ from coordinator.run_end import Advance, agent_lost, cancel, error_of, fail, fin
 from coordinator.run_state import STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
 
 
-def begin(setting: RunSetting, now: float) -> Advance:
-    """Take the slots of a run: every worker is assigned."""
+def begin(setting: RunSetting, now: float, *, step: int = 0) -> Advance:
+    """Take the slots of a run, of which ``step`` is the last one committed: every worker is assigned."""
     state = RunState(
         setting=setting,
         state=JobState.STARTING,
         members=tuple(Member() for _ in setting.places),
         started_at=now,
         progress_at=now,
+        step=step,
     )
     hosts = ", ".join(dict.fromkeys(place.host for place in setting.places))
-    reason = f"{len(setting.places)} workers load on {hosts}"
+    after = f", to go on after step {setting.sequence.begins_after}" if setting.sequence.begins_after else ""
+    reason = f"{len(setting.places)} workers load on {hosts}{after}"
     assignments = (Assign(place.worker) for place in setting.places)
-    return state, (ChangeState(state=JobState.STARTING, reason=reason, step=0), *assignments)
+    return state, (ChangeState(state=JobState.STARTING, reason=reason, step=step), *assignments)
 
 
 def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0911  # one for each kind of event
@@ -106,7 +108,7 @@ def _joined(state: RunState, event: Connected | Disconnected | StoreOpened | Rea
     if state.state is not JobState.STARTING or any(member.life is not Life.READY for member in state.members):
         return state, ()
     state = replace(state, state=JobState.RUNNING, progress_at=now)
-    change = ChangeState(state=JobState.RUNNING, reason=f"all {len(state.members)} workers are ready", step=0)
+    change = ChangeState(state=JobState.RUNNING, reason=f"all {len(state.members)} workers are ready", step=state.step)
     return _settled(state, (change,), now)
 
 
@@ -181,7 +183,7 @@ def _committed(state: RunState, entry: Outstanding) -> Advance:
     match entry.item.kind:
         case ItemKind.TRAIN:
             results = tuple(sorted(entry.results, key=lambda result: result.worker))
-            return replace(state, step=entry.item.step), (CommitStep(entry.item.step, results),)
+            return replace(state, step=max(state.step, entry.item.step)), (CommitStep(entry.item.step, results),)
         case ItemKind.SAVE:
             shards = tuple(sorted(entry.shards, key=lambda shard: (shard.kind, shard.stage)))
             return state, (CommitCheckpoint(entry.item.after, shards),)

@@ -45,6 +45,7 @@ from coordinator.run import advance, begin
 from coordinator.run_state import Life, RunSetting
 from coordinator.scoring import EvaluationError
 from coordinator.sequence import Sequence
+from coordinator.start import Start
 from coordinator.store import Store
 from coordinator.streams import Outbox, Streams
 from coordinator.trace.collected import Collected
@@ -77,20 +78,31 @@ class Runner:
     """One attempt of one job, from its assignments to its end. Only for the thread of the event loop."""
 
     def __init__(
-        self, *, job: str, attempt: int, plan: JobPlan, slots: Iterable[Slot], files: JobFiles, services: RunServices
+        self,
+        *,
+        job: str,
+        attempt: int,
+        start: Start,
+        plan: JobPlan,
+        slots: Iterable[Slot],
+        files: JobFiles,
+        services: RunServices,
     ) -> None:
         self.job = job
         self.attempt = attempt
         self._plan = plan
+        self._start = start
         self._services = services
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         places = places_of(plan, slots)
         self._streams = Streams(len(places), strict=services.strict)
         self._figures = Figures(len(places))
-        self._results = Results(job=job, plan=plan, journal=services.journal, files=files, metrics=services.metrics)
+        self._results = Results(
+            job=job, plan=plan, start=start, journal=services.journal, files=files, metrics=services.metrics
+        )
         self._setting = RunSetting(
             places=places,
-            sequence=_sequence(plan),
+            sequence=_sequence(plan, start),
             credit=services.credit,
             step_timeout_seconds=plan.spec.limits.step_timeout_seconds,
             lease_seconds=plan.spec.limits.lease_seconds,
@@ -101,7 +113,7 @@ class Runner:
             schedule=plan.train.schedule,
             files=files,
         )
-        self._state, self._first_commands = begin(self._setting, time.monotonic())
+        self._state, self._first_commands = begin(self._setting, time.monotonic(), step=start.committed)
         self._issuing: Issuing | None = None
 
     @property
@@ -267,7 +279,12 @@ class Runner:
 
     def _assignment(self, worker: int) -> pb.Assignment:
         return assignment_of(
-            self._plan, job=self.job, attempt=self.attempt, worker=worker, data_service=self._services.data.address
+            self._plan,
+            job=self.job,
+            attempt=self.attempt,
+            worker=worker,
+            saved=self._start.saved,
+            data_service=self._services.data.address,
         )
 
     def _send(self, worker: int, message: pb.AttendResponse) -> None:
@@ -280,13 +297,15 @@ class Runner:
         return self._issuing
 
 
-def _sequence(plan: JobPlan) -> Sequence:
+def _sequence(plan: JobPlan, start: Start) -> Sequence:
     return Sequence(
         total_steps=plan.total_steps,
         save_every=plan.spec.checkpoint.every_steps or AUTO_CHECKPOINT_STEPS,
         evaluate_every=plan.spec.eval.every_steps,
         evaluate_at_end=plan.spec.eval.at_end,
         evaluated=tuple((split.name, split.num_steps) for split in plan.evaluated),
+        begins_after=start.step,
+        known=start.evaluations,
     )
 
 

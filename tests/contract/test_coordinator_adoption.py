@@ -40,12 +40,14 @@ def leave_job(state_dir: Path, *, job: str, owner: str, running: bool) -> None:
     store.close()
 
 
-async def test_adopt_running_job_fails_with_a_reason_and_whole_files(tmp_path: Path) -> None:
+async def test_adopt_running_job_waits_for_a_new_attempt_with_a_reason_and_whole_files(tmp_path: Path) -> None:
     leave_job(tmp_path, job="left", owner="dead", running=True)
     async with rig(tmp_path) as world:
         job = await world.job("left")
-    assert (job.state, job.step, job.attempt) == (jobs_pb2.JOB_STATE_FAILED, 2, 1)
-    assert job.reason == "its coordinator ended at step 2 without a word; submit it again under another id"
+    assert (job.state, job.step, job.attempt) == (jobs_pb2.JOB_STATE_RECOVERING, 2, 1)
+    assert job.history[-1].reason == (
+        "its coordinator ended at step 2 without a word; it goes on as soon as it has its slots"
+    )
     lines = (tmp_path / "jobs/left/steps.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
 
@@ -70,9 +72,9 @@ async def test_embedded_coordinator_takes_over_only_the_job_it_is_asked_for(tmp_
     for job in ("asked", "other"):
         leave_job(tmp_path, job=job, owner="dead", running=True)
     async with rig(tmp_path, embedded=True) as world:
-        assert (await world.submit(job="asked")).state == jobs_pb2.JOB_STATE_FAILED
+        assert (await world.submit(job="asked")).state == jobs_pb2.JOB_STATE_RECOVERING
     store = Store.open_read_only(tmp_path)
     assert [(record.id, record.state) for record in store.jobs()] == [
-        ("asked", JobState.FAILED),
+        ("asked", JobState.CANCELLED),
         ("other", JobState.RUNNING),
     ]

@@ -1,0 +1,84 @@
+"""Where an attempt begins: after which checkpoint, and what earlier attempts have done behind it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from coordinator.records import EvaluationRecord, StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreedState:
+    """What every worker has alike after a step."""
+
+    updates_applied: int
+    """Optimizer updates so far."""
+    loss_scale: float | None = None
+    """Loss scale of the next step; fp16 only."""
+    clean_steps: int = 0
+    """Steps without overflow since the loss scale changed last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedState:
+    """The checkpoint of the job's own folder that an attempt goes on from."""
+
+    step: int
+    parameters: tuple[str, ...]
+    """Names of the files that hold parameters."""
+    optimizer: tuple[str, ...]
+    """Names of the files that hold the optimizer's state."""
+    agreed: AgreedState
+
+
+class ReplayError(ValueError):
+    """A step that was done again came out otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where an attempt begins."""
+
+    saved: SavedState | None = None
+    """What it goes on from; None where it begins with step 1."""
+    steps: Mapping[int, StepRecord] = field(default_factory=dict)
+    """Committed steps that it does again."""
+    evaluations: frozenset[tuple[int, str]] = frozenset()
+    """Training step and split of the evaluations that were made."""
+
+    @classmethod
+    def after(cls, saved: SavedState | None, steps: list[StepRecord], evaluations: list[EvaluationRecord]) -> "Start":
+        """Return the start behind ``saved`` of a job that has all of ``steps`` and ``evaluations`` in its journal."""
+        step = 0 if saved is None else saved.step
+        return cls(
+            saved=saved,
+            steps={record.step: record for record in steps if record.step > step},
+            evaluations=frozenset((record.step, record.split) for record in evaluations),
+        )
+
+    @property
+    def step(self) -> int:
+        """Step that the attempt begins after."""
+        return 0 if self.saved is None else self.saved.step
+
+    @property
+    def committed(self) -> int:
+        """Last step in the journal, at least the one that the attempt begins after."""
+        return max(self.steps, default=self.step)
+
+    def is_replayed(self, step: StepRecord) -> bool:
+        """Whether a step is in the journal already.
+
+        Raises:
+            ReplayError: it is, and was another one.
+        """
+        known = self.steps.get(step.step)
+        if known is None:
+            return False
+        for name in ("loss", "grad_norm", "learning_rate", "loss_scale", "skipped", "examples", "tokens"):
+            before, now = getattr(known, name), getattr(step, name)
+            if before != now:
+                raise ReplayError(
+                    f"replay differs: step {step.step} had {name} {before!r}, and has {now!r} when it is done again "
+                    "from the same state; its data, its model's code or its machine is not what it was"
+                )
+        return True
