@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import grpc
 from takt.rpc.errors import AddressInUseError, ListenError, UnreachableError
 
+from coordinator.checkpoints import DamagedCheckpointError, NoCheckpointError
 from coordinator.cli.client import CallError
 from coordinator.cli.console import print_remark
 from coordinator.cli.exits import CliError, ExitCode
@@ -34,6 +35,8 @@ EXCEPTIONS: Mapping[type[Exception], ExitCode] = {
     AddressInUseError: ExitCode.UNREACHABLE,
     UnreachableError: ExitCode.UNREACHABLE,
     StoreError: ExitCode.UNREACHABLE,
+    NoCheckpointError: ExitCode.NOT_FOUND,
+    DamagedCheckpointError: ExitCode.INVALID,
     SpecError: ExitCode.INVALID,
     JobIdError: ExitCode.INVALID,
     PlanError: ExitCode.INVALID,

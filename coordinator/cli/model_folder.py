@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from coordinator.cli.checkpoint_folder import Checkpoint, verify
+from coordinator.checkpoints import MODEL, PARAMETERS, Checkpoint
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.merging import merge
 
@@ -23,10 +23,10 @@ def write_model(checkpoint: Checkpoint, out: Path, *, spec: Path) -> None:
         spec: spec.json of the job, which knows the tokenizer.
 
     Raises:
-        CliError: a file is damaged, the tokenizer cannot be saved, or ``out`` cannot be written.
+        DamagedCheckpointError: a file is not what was saved.
+        CliError: the tokenizer cannot be saved, or ``out`` cannot be written.
     """
-    for shard in (*checkpoint.shards_of("parameters"), *checkpoint.shards_of("model")):
-        verify(shard)
+    checkpoint.verify(PARAMETERS, MODEL)
     try:
         _write(checkpoint, out, spec=spec)
     except OSError as error:
@@ -39,8 +39,8 @@ def _write(checkpoint: Checkpoint, out: Path, *, spec: Path) -> None:
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as parent:
         unfinished = Path(parent) / out.name
         unfinished.mkdir()
-        merge([shard.path for shard in checkpoint.shards_of("parameters")], unfinished)
-        for shard in checkpoint.shards_of("model"):
+        merge([shard.path for shard in checkpoint.shards_of(PARAMETERS)], unfinished)
+        for shard in checkpoint.shards_of(MODEL):
             shutil.copyfile(shard.path, unfinished / shard.path.name)
         _write_tokenizer(spec, unfinished)
         unfinished.rename(out)

@@ -16,8 +16,8 @@ from safetensors.numpy import save_file
 from takt.v1 import jobs_pb2 as pb
 from takt.v1 import jobs_pb2_grpc as pb_grpc
 
+from coordinator.checkpoints import Checkpoint, ShardFile
 from coordinator.cli.app import main
-from coordinator.cli.checkpoint_folder import Checkpoint, ShardFile
 from coordinator.cli.commands.predict import export_model
 from coordinator.spec import parse_spec, to_json
 
@@ -150,7 +150,7 @@ def test_model_that_two_predictions_write_at_once_is_there_for_both(tmp_path: Pa
     save_file({"classifier.bias": np.ones(2, np.float32)}, shard)
     digest, size = hashlib.sha256(shard.read_bytes()).hexdigest(), shard.stat().st_size
     part = ShardFile(path=shard, kind="parameters", stage=0, sha256=digest, size_bytes=size)
-    checkpoint = Checkpoint(folder=shard.parent, step=3, shards=(part,))
+    checkpoint = Checkpoint(folder=shard.parent, step=3, shards=(part,), manifest={})
     demo = {"name": "learner", "model": {"config": {"model_type": "bert"}}, "data": {"task": "demo"}}
     (folder / "spec.json").write_text(to_json(parse_spec(demo)))
     out = tmp_path / "exports" / "learner-step-3"

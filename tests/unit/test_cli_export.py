@@ -9,9 +9,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from coordinator.checkpoints import NoCheckpointError, find_checkpoint, verify
 from coordinator.cli.app import main
-from coordinator.cli.checkpoint_folder import find_checkpoint, verify
 from coordinator.cli.exits import CliError
+from coordinator.cli.failures import exit_code_of
 from coordinator.cli.merging import merge
 
 STAGE_0 = {"embeddings.weight": np.arange(12, dtype=np.float32).reshape(4, 3), "layer.0.bias": np.ones(3, np.float32)}
@@ -62,15 +63,15 @@ def test_find_checkpoint_takes_the_newest_that_is_complete(tmp_path: Path) -> No
 
 def test_find_checkpoint_of_a_step_that_was_not_saved_tells_which_were(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, step=9)
-    with pytest.raises(CliError, match="no checkpoint of step 4, only of 9") as raised:
+    with pytest.raises(NoCheckpointError, match="no checkpoint of step 4, only of 9") as raised:
         find_checkpoint(tmp_path, step=4)
-    assert raised.value.code == 3
+    assert exit_code_of(raised.value) == 3
 
 
 def test_find_checkpoint_without_any_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(CliError, match="no complete checkpoint") as raised:
+    with pytest.raises(NoCheckpointError, match="no complete checkpoint") as raised:
         find_checkpoint(tmp_path, step=None)
-    assert raised.value.code == 3
+    assert exit_code_of(raised.value) == 3
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_find_checkpoint_without_any_is_not_found(tmp_path: Path) -> None:
 def test_find_checkpoint_with_a_wrong_manifest_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:
     path = write_checkpoint(tmp_path, step=9) / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(CliError, match=said):
+    with pytest.raises(DamagedCheckpointError, match=said):
         find_checkpoint(tmp_path, step=None)
 
 
@@ -97,7 +98,7 @@ def test_verify_of_a_shard_with_one_bit_flipped_names_the_file(tmp_path: Path) -
     path.write_bytes(data)
     shards = find_checkpoint(tmp_path, step=None).shards_of("parameters")
     verify(shards[0])
-    with pytest.raises(CliError, match=r"stage-001\.safetensors does not have its SHA-256"):
+    with pytest.raises(DamagedCheckpointError, match=r"stage-001\.safetensors does not have its SHA-256"):
         verify(shards[1])
 
 
@@ -106,10 +107,10 @@ def test_verify_of_a_shard_that_is_short_or_missing_names_the_file(tmp_path: Pat
     path = folder / "stage-000.safetensors"
     shard = find_checkpoint(tmp_path, step=None).shards_of("parameters")[0]
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CliError, match=r"stage-000\.safetensors has \d+ bytes"):
+    with pytest.raises(DamagedCheckpointError, match=r"stage-000\.safetensors has \d+ bytes"):
         verify(shard)
     path.unlink()
-    with pytest.raises(CliError, match=r"stage-000\.safetensors is missing"):
+    with pytest.raises(DamagedCheckpointError, match=r"stage-000\.safetensors is missing"):
         verify(shard)
 
 

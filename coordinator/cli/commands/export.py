@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.checkpoint_folder import find_checkpoint
+from coordinator.checkpoints import find_checkpoint
 from coordinator.cli.console import print_json, print_line
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.folder import job_folder

@@ -8,8 +8,8 @@ import grpc
 import typer
 from takt.v1 import jobs_pb2 as pb
 
+from coordinator.checkpoints import Checkpoint, find_checkpoint
 from coordinator.choices import MalformedLines, SplitName, Task
-from coordinator.cli.checkpoint_folder import Checkpoint, find_checkpoint
 from coordinator.cli.client import CallError, JobClient, connect
 from coordinator.cli.console import print_json, print_line, print_remark, stderr
 from coordinator.cli.exits import CliError, ExitCode
