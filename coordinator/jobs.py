@@ -18,7 +18,7 @@ from coordinator.ownership import Ownership
 from coordinator.planning import JobPlan, plan_job
 from coordinator.queue import Queue, Queued
 from coordinator.records import JobRecord, JobState, JobView, StateChange
-from coordinator.runner import RunServices
+from coordinator.run_services import RunServices
 from coordinator.runs import Runs
 from coordinator.spec import JobSpec, digest, from_json, to_json
 from coordinator.store import JobExistsError, Store

@@ -15,7 +15,8 @@ from coordinator.membership import Demand, Slot
 from coordinator.planning import JobPlan
 from coordinator.problem import SpecError
 from coordinator.records import JobError, JobState, StateChange
-from coordinator.runner import Runner, RunServices
+from coordinator.run_services import RunServices
+from coordinator.runner import Runner
 from coordinator.runs import Runs
 from coordinator.spec import JobSpec
 from coordinator.start import Start

@@ -4,14 +4,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import structlog
 from takt.v1 import workers_pb2 as pb
 
-from coordinator.agents import Agents
 from coordinator.assignment import assignment_of
-from coordinator.data_client import DataClient, DataError
+from coordinator.data_client import DataError
 from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of, step_times_of
 from coordinator.dispatch import Dispatch
 from coordinator.events import (
@@ -35,16 +33,15 @@ from coordinator.events import (
 from coordinator.failure import Fault, FaultKind
 from coordinator.files import JobFiles
 from coordinator.issuing import Issuing
-from coordinator.journal import Journal
 from coordinator.membership import Slot
-from coordinator.metrics import RunMetrics
 from coordinator.planning import JobPlan
 from coordinator.records import JobError, JobState, StateChange, WorkerRecord
 from coordinator.results import Results
 from coordinator.run import advance, begin
+from coordinator.run_services import RunServices
 from coordinator.run_state import Life, RunSetting
 from coordinator.scoring import EvaluationError
-from coordinator.sequence import Sequence
+from coordinator.sequence import sequence_of
 from coordinator.start import Start
 from coordinator.store import Store
 from coordinator.streams import Outbox, Streams
@@ -52,26 +49,10 @@ from coordinator.trace.collected import Collected
 from coordinator.tracing import Tracing
 from coordinator.workers import Figures, places_of
 
-AUTO_CHECKPOINT_STEPS = 100
-"""Training steps between two checkpoints where the job leaves it to the coordinator."""
 CANCEL_SECONDS = 2.0
 """How long the request to cancel waits for the run to take note."""
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunServices:
-    """What every run of this coordinator works with."""
-
-    agents: Agents
-    data: DataClient
-    journal: Journal
-    metrics: RunMetrics
-    strict: bool
-    """One command at a time."""
-    credit: int
-    """Steps that workers may be ahead of the last commit."""
 
 
 class Runner:
@@ -102,7 +83,7 @@ class Runner:
         )
         self._setting = RunSetting(
             places=places,
-            sequence=_sequence(plan, start),
+            sequence=sequence_of(plan, start),
             credit=services.credit,
             step_timeout_seconds=plan.spec.limits.step_timeout_seconds,
             lease_seconds=plan.spec.limits.lease_seconds,
@@ -295,18 +276,6 @@ class Runner:
         if self._issuing is None:
             raise RuntimeError("the run has not begun")
         return self._issuing
-
-
-def _sequence(plan: JobPlan, start: Start) -> Sequence:
-    return Sequence(
-        total_steps=plan.total_steps,
-        save_every=plan.spec.checkpoint.every_steps or AUTO_CHECKPOINT_STEPS,
-        evaluate_every=plan.spec.eval.every_steps,
-        evaluate_at_end=plan.spec.eval.at_end,
-        evaluated=tuple((split.name, split.num_steps) for split in plan.evaluated),
-        begins_after=start.step,
-        known=start.evaluations,
-    )
 
 
 def _fault(kind: str, error: Exception) -> Faulted:

@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 
 from coordinator.events import Item, ItemKind
+from coordinator.planning import JobPlan
+from coordinator.start import Start
+
+AUTO_CHECKPOINT_STEPS = 100
+"""Training steps between two checkpoints where the job leaves it to the coordinator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +64,16 @@ class Sequence:
             or (step > 0 and every is not None and step % every == 0)
         )
         return [split for split, _ in self.evaluated if is_due and (step, split) not in self.known]
+
+
+def sequence_of(plan: JobPlan, start: Start) -> Sequence:
+    """Return what an attempt of a job does that begins with ``start``."""
+    return Sequence(
+        total_steps=plan.total_steps,
+        save_every=plan.spec.checkpoint.every_steps or AUTO_CHECKPOINT_STEPS,
+        evaluate_every=plan.spec.eval.every_steps,
+        evaluate_at_end=plan.spec.eval.at_end,
+        evaluated=tuple((split.name, split.num_steps) for split in plan.evaluated),
+        begins_after=start.step,
+        known=start.evaluations,
+    )

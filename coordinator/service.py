@@ -29,7 +29,7 @@ from coordinator.metrics import Census, RunMetrics
 from coordinator.ownership import Ownership
 from coordinator.queue import Queue
 from coordinator.records import JobState
-from coordinator.runner import RunServices
+from coordinator.run_services import RunServices
 from coordinator.runs import Runs
 from coordinator.store import Store
 from coordinator.workers_servicer import WorkerServicer

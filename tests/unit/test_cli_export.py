@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from coordinator.checkpoints import NoCheckpointError, find_checkpoint, verify
+from coordinator.checkpoints import DamagedCheckpointError, NoCheckpointError, find_checkpoint, verify
 from coordinator.cli.app import main
 from coordinator.cli.exits import CliError
 from coordinator.cli.failures import exit_code_of
