@@ -37,6 +37,8 @@ def encode_record(record: JobRecord) -> pb.Job:
         error=None if record.error is None else _error(record.error),
         plan_bubble_fraction=record.bubble_fraction,
         skipped_steps=record.skipped_steps,
+        priority=record.priority,
+        start_step=record.start_step,
     )
 
 

@@ -78,6 +78,12 @@ class JobRecord:
     """Idle share of a step that the plan cannot avoid."""
     skipped_steps: int = 0
     """Committed steps that left the weights as they were."""
+    priority: int = 0
+    """Place in the queue: the higher goes first, equal ones in the order they came."""
+    facts: str | None = None
+    """What the plan that runs was made of, as JSON text; absent where nothing was kept."""
+    start_step: int = 0
+    """Step that the job began after: 0, or that of the checkpoint that it was started from."""
     error: JobError | None = None
 
 
@@ -102,6 +108,8 @@ class WorkerRecord:
     idle_seconds: float = 0.0
     stage_busy_seconds: tuple[float, ...] = ()
     """What ``busy_seconds`` is the sum of, one for each of ``stages``; none where it is not known apart."""
+    agent: str = ""
+    """Agent on whose slot it runs; empty where that was not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from coordinator.records import (
     StepRecord,
     WorkerRecord,
 )
+from coordinator.store_schema import VERSION, statements_from
 from coordinator.stored import (
     change_of,
     change_values,
@@ -38,44 +39,6 @@ from coordinator.stored import (
 FILE_NAME = "takt.db"
 RECENT_STEPS = 20
 """Steps over which a job's speed is measured."""
-_VERSION = 3
-"""Of the tables below; a store of an older version is brought to it, one of a newer version is refused."""
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS jobs (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL, spec_json TEXT NOT NULL, digest TEXT NOT NULL, owner TEXT NOT NULL,
-    num_slots INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL, created REAL NOT NULL,
-    attempt INTEGER NOT NULL, step INTEGER NOT NULL, total_steps INTEGER, epoch INTEGER NOT NULL, loss REAL,
-    started REAL, ended REAL, missing_slots INTEGER NOT NULL, bubble_fraction REAL, error TEXT,
-    skipped_steps INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE TABLE IF NOT EXISTS history (
-    number INTEGER PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs(id), state TEXT NOT NULL, reason TEXT NOT NULL,
-    attempt INTEGER NOT NULL, step INTEGER NOT NULL, time REAL NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS history_of_job ON history(job, number);
-CREATE TABLE IF NOT EXISTS steps (
-    job TEXT NOT NULL REFERENCES jobs(id), step INTEGER NOT NULL, epoch INTEGER NOT NULL, loss REAL, grad_norm REAL,
-    learning_rate REAL NOT NULL, examples INTEGER NOT NULL, tokens INTEGER NOT NULL, padded_tokens INTEGER NOT NULL,
-    seconds REAL NOT NULL, skipped INTEGER NOT NULL, rows TEXT, loss_scale REAL, PRIMARY KEY (job, step)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS evaluations (
-    number INTEGER PRIMARY KEY, job TEXT NOT NULL REFERENCES jobs(id), step INTEGER NOT NULL, split TEXT NOT NULL,
-    examples INTEGER NOT NULL, loss REAL, metrics TEXT NOT NULL, reason TEXT, UNIQUE (job, step, split)
-) STRICT;
-CREATE TABLE IF NOT EXISTS workers (
-    job TEXT NOT NULL REFERENCES jobs(id), worker INTEGER NOT NULL, stages TEXT NOT NULL, dp_rank INTEGER NOT NULL,
-    host TEXT NOT NULL, state TEXT NOT NULL, pid INTEGER NOT NULL, log TEXT NOT NULL, parameters INTEGER,
-    peak_bytes INTEGER, last_progress REAL, busy_seconds REAL NOT NULL, idle_seconds REAL NOT NULL,
-    stage_busy_seconds TEXT NOT NULL DEFAULT '[]', PRIMARY KEY (job, worker)
-) STRICT, WITHOUT ROWID;
-"""
-_UPGRADES = {
-    1: "ALTER TABLE workers ADD COLUMN stage_busy_seconds TEXT NOT NULL DEFAULT '[]';",
-    2: "ALTER TABLE steps ADD COLUMN loss_scale REAL;"
-    " ALTER TABLE jobs ADD COLUMN skipped_steps INTEGER NOT NULL DEFAULT 0;",
-}
-"""What brings a store of each older version to the next one."""
 
 
 class StoreError(TaktError):
@@ -107,13 +70,12 @@ class Store:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > _VERSION:
-                raise StoreError(f"the job store {path} has format {version}, this program writes {_VERSION}")
-            connection.executescript(_SCHEMA)
-            # As a whole, or the next start would add it again; a store of version 0 was just made.
-            upgrade = " ".join(_UPGRADES[old] for old in range(version, _VERSION)) if version else ""
-            connection.executescript(f"BEGIN; {upgrade} PRAGMA user_version={_VERSION}; COMMIT;")
+            with _Transaction(connection):  # one process after the other, or both would add the same columns
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version > VERSION:
+                    raise StoreError(f"the job store {path} has format {version}, this program writes {VERSION}")
+                for statement in statements_from(version):
+                    connection.execute(statement)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"the job store {path} cannot be opened for writing: {error}") from error
         return cls(connection)
@@ -202,6 +164,14 @@ class Store:
     def set_plan(self, job: str, *, total_steps: int, bubble_fraction: float) -> None:
         """Keep what the plan of a job says."""
         self._update(job, {"total_steps": total_steps, "bubble_fraction": bubble_fraction})
+
+    def set_facts(self, job: str, text: str) -> None:
+        """Keep what the plan of a job was made of."""
+        self._update(job, {"facts": text})
+
+    def set_start(self, job: str, step: int) -> None:
+        """Keep the step that a job began after."""
+        self._update(job, {"start_step": step})
 
     def set_owner(self, job: str, owner: str) -> None:
         """Give a job to another coordinator."""

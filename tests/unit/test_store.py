@@ -211,42 +211,49 @@ def test_store_of_another_format_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "takt.db")
     connection.execute("PRAGMA user_version=99")
     connection.close()
-    with pytest.raises(StoreError, match="has format 99, this program writes 3"):
+    with pytest.raises(StoreError, match="has format 99, this program writes 4"):
         Store.open(tmp_path)
 
 
 def older_format(state_dir: Path, version: int) -> None:
     """Turn a store into one of an older format: the first keeps no times by stage, the second no loss scale."""
     connection = sqlite3.connect(state_dir / "takt.db")
-    connection.execute("ALTER TABLE steps DROP COLUMN loss_scale")
-    connection.execute("ALTER TABLE jobs DROP COLUMN skipped_steps")
-    if version == 1:
-        connection.execute("ALTER TABLE workers DROP COLUMN stage_busy_seconds")
+    connection.execute("DROP TABLE lease")
+    newer = [(4, "jobs", "priority"), (4, "jobs", "facts"), (4, "jobs", "start_step"), (4, "workers", "agent")]
+    newer += [(3, "steps", "loss_scale"), (3, "jobs", "skipped_steps"), (2, "workers", "stage_busy_seconds")]
+    for since, table, column in newer:
+        if version < since:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     connection.execute(f"PRAGMA user_version={version}")
     connection.commit()
     connection.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_store_of_an_older_format_is_read_and_brought_up_to_date(version: int, tmp_path: Path) -> None:
     old = WorkerRecord(worker=0, stages=(0,), dp_rank=0, host="h", state="ended", busy_seconds=2.0)
-    new = WorkerRecord(
-        worker=0, stages=(0, 3), dp_rank=0, host="h", state="ended", busy_seconds=2.0, stage_busy_seconds=(0.5, 1.5)
-    )
+    new = replace(old, stages=(0, 3), stage_busy_seconds=(0.5, 1.5), agent="h:1")
     store = Store.open(tmp_path)
     store.add_job(job())
     store.add_step("one", step(1))
     store.set_workers("one", [old])
+    before = store.jobs()
     store.close()
     older_format(tmp_path, version)
     reader = Store.open_read_only(tmp_path)
-    assert (reader.workers("one"), reader.steps("one"), reader.jobs()[0].skipped_steps) == ([old], [step(1)], 0)
+    assert (reader.workers("one"), reader.steps("one"), reader.jobs()) == ([old], [step(1)], before)
     store = Store.open(tmp_path)
-    assert (store.workers("one"), store.steps("one"), store.jobs()[0].skipped_steps) == ([old], [step(1)], 0)
+    assert (store.workers("one"), store.steps("one"), store.jobs()) == ([old], [step(1)], before)
+    assert (before[0].priority, before[0].facts, before[0].start_step, before[0].skipped_steps) == (0, None, 0, 0)
     store.set_workers("one", [new])
     store.add_step("one", overflow(2))
+    store.set_facts("one", '{"layers": 2}')
+    store.set_start("one", 7)
     assert (store.workers("one"), store.steps("one", last=1)) == ([new], [overflow(2)])
-    assert store.jobs()[0].skipped_steps == 1
+    record = store.jobs()[0]
+    assert (record.skipped_steps, record.facts, record.start_step) == (1, '{"layers": 2}', 7)
+    store.add_job(replace(job("two", 2.0), priority=-3))
+    assert store.jobs()[1].priority == -3
     store.close()
     Store.open(tmp_path).close()  # once is enough
 
