@@ -1,4 +1,4 @@
-"""Numbers one executor's commands and, where strict, lets one out at a time."""
+"""Numbers one executor's commands, keeps them until they are done and, where strict, lets one out at a time."""
 
 from collections import deque
 
@@ -12,31 +12,42 @@ class Feed:
         self._strict = strict
         self._next_seq = 1
         self._held: deque[commands_pb2.StepCommands] = deque()
-        self._awaited_seq: int | None = None
-        """Number of the command that is out and not done."""
+        self._out: deque[commands_pb2.StepCommands] = deque()
+        """What was let out and is not known to be done."""
+        self._done_seq = 0
 
     def offer(self, commands: commands_pb2.StepCommands) -> list[commands_pb2.StepCommands]:
         """Take the next commands; return what is to be sent now."""
-        if not self._strict:
-            commands.first_seq = self._next_seq
-            self._next_seq += len(commands.commands)
-            return [commands]
-        self._held.extend(_singles(commands))
+        for message in _singles(commands) if self._strict else [commands]:
+            message.first_seq = self._next_seq
+            self._next_seq += len(message.commands)
+            self._held.append(message)
         return self._let_out()
 
     def done(self, seq: int) -> list[commands_pb2.StepCommands]:
-        """Note that a command is done; return what is to be sent now."""
-        if seq == self._awaited_seq:
-            self._awaited_seq = None
+        """Note that all commands up to a number are done; return what is to be sent now."""
+        self._done_seq = max(self._done_seq, seq)
+        while self._out and _last_seq(self._out[0]) <= self._done_seq:
+            self._out.popleft()
         return self._let_out()
 
+    def resume(self, done_seq: int) -> list[commands_pb2.StepCommands]:
+        """The executor has a new stream and has done all up to a number; return what is to be sent, again or now."""
+        self.done(done_seq)
+        return list(self._out)
+
     def _let_out(self) -> list[commands_pb2.StepCommands]:
-        if self._awaited_seq is not None or not self._held:
-            return []
-        message = self._held.popleft()
-        message.first_seq = self._awaited_seq = self._next_seq
-        self._next_seq += 1
-        return [message]
+        let_out: list[commands_pb2.StepCommands] = []
+        while self._held and not (self._strict and self._out):
+            message = self._held.popleft()
+            if _last_seq(message) > self._done_seq:
+                let_out.append(message)
+                self._out.append(message)
+        return let_out
+
+
+def _last_seq(commands: commands_pb2.StepCommands) -> int:
+    return commands.first_seq + len(commands.commands) - 1
 
 
 def _singles(commands: commands_pb2.StepCommands) -> list[commands_pb2.StepCommands]:

@@ -94,12 +94,17 @@ def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0
 def _joined(state: RunState, event: Connected | Disconnected | StoreOpened | Ready, now: float) -> Advance:
     match event:
         case Connected(worker, pid):
-            state = state.with_member(worker, life=Life.LOADING, pid=pid, connected=True)
+            # It may have come before, by a stream that broke.
+            life = state.members[worker].life
+            life = Life.LOADING if life is Life.ASSIGNED else life
+            state = state.with_member(worker, life=life, pid=pid, connected=True)
             return state, () if state.rendezvous is None else (SendRendezvous((worker,), state.rendezvous),)
         case Disconnected(worker):
             state = state.with_member(worker, connected=False)
             ended = state.members[worker].ended is not None
             return _settled(*gone(state, worker, now), now) if ended else (state, ())
+        case StoreOpened(_, address) if address == state.rendezvous:
+            return state, ()  # said again, by a new stream
         case StoreOpened(_, address):
             workers = tuple(worker for worker, member in enumerate(state.members) if member.connected)
             return replace(state, rendezvous=address), (SendRendezvous(workers, address),)

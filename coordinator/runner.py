@@ -21,9 +21,11 @@ from coordinator.events import (
     CommitEvaluation,
     CommitStep,
     Connected,
+    Disconnected,
     Event,
     Faulted,
     Issue,
+    Item,
     ItemKind,
     Progressed,
     Release,
@@ -35,6 +37,7 @@ from coordinator.files import JobFiles
 from coordinator.issuing import Issuing
 from coordinator.membership import Slot
 from coordinator.planning import JobPlan
+from coordinator.receipts import Receipts, evaluation, subject_of
 from coordinator.records import JobError, JobState, StateChange, WorkerRecord
 from coordinator.results import Results
 from coordinator.run import advance, begin
@@ -76,7 +79,8 @@ class Runner:
         self._services = services
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         places = places_of(plan, slots)
-        self._streams = Streams(len(places), strict=services.strict)
+        self._receipts = Receipts(len(places))
+        self._streams = Streams(len(places), strict=services.strict, receipts=self._receipts)
         self._figures = Figures(len(places))
         self._results = Results(
             job=job, plan=plan, start=start, journal=services.journal, files=files, metrics=services.metrics
@@ -121,14 +125,21 @@ class Runner:
         Raises:
             StreamTakenError: the place is taken.
         """
-        outbox = self._streams.open(hello.worker)
+        outbox = self._streams.open(hello.worker, pid=hello.pid, done_seq=hello.done_seq)
         self._streams.note_time(hello.worker, hello.sent)
         self.post(Connected(hello.worker, hello.pid))
         return outbox
 
+    def disconnected(self, worker: int, outbox: Outbox) -> None:
+        """A stream of an executor has ended; one that a later stream replaced is of no interest."""
+        if self._streams.ended(worker, outbox):
+            self.post(Disconnected(worker))
+
     def told(self, worker: int, message: pb.ExecuteRequest) -> None:
-        """An executor said something."""
+        """An executor said something; what it says again is dropped."""
         self._figures.heard(worker)
+        if not self._receipts.note(worker, message.number, subject_of(message, self._state.outstanding)):
+            return
         match message.WhichOneof("message"):
             case "store_opened":
                 self.post(StoreOpened(worker, message.store_opened.address))
@@ -140,6 +151,7 @@ class Runner:
             case "step":
                 reported = reported_of(worker, message.step)
                 self._figures.add(reported.result)
+                self._streams.done(worker, message.step.last_seq)
                 self._streams.note_time(worker, message.step.sent)
                 if reported.kind is ItemKind.TRAIN:
                     self._tracing.add(worker, step_times_of(message.step))
@@ -222,11 +234,14 @@ class Runner:
                 self._issuing_now.issue(item)
             case CommitStep(step, results):
                 await self._results.commit_step(results, self._issuing_now.take_description(step))
+                self._receipts.settle(Item(ItemKind.TRAIN, step, step))
                 self._tracing.write_if_due()
             case CommitCheckpoint(step, shards):
                 await self._results.commit_checkpoint(step, shards)
+                self._receipts.settle(Item(ItemKind.SAVE, step, step))
             case CommitEvaluation(after, split):
                 await self._results.commit_evaluation(after, split)
+                self._receipts.settle(evaluation(split, after))
             case ChangeState():
                 if command.state.is_final:
                     await self._tracing.finish()

@@ -12,7 +12,6 @@ from takt.v1 import workers_pb2 as pb
 from takt.v1 import workers_pb2_grpc as pb_grpc
 
 from coordinator.attendance import Attendance, StaleAttemptError
-from coordinator.events import Disconnected
 from coordinator.membership import SlotTakenError
 from coordinator.streams import StreamTakenError
 
@@ -81,13 +80,14 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         worker = first.hello.worker
         runner = self._attendance.run_of(first.hello)
         outbox = runner.connect(first.hello)
+        await context.send_initial_metadata(())  # an executor without work to do hears at once that it was heard
         reader = _Reader(request_iterator, lambda message: runner.told(worker, message), outbox)
         try:
             while (message := await outbox.get()) is not None:
                 yield message
         finally:
             reader.stop()
-            runner.post(Disconnected(worker))
+            runner.disconnected(worker, outbox)
 
 
 class _Reader:
