@@ -13,7 +13,6 @@ BUILT: Mapping[str, tuple[object, ...]] = {
     "parallel.zero_stage": (0,),
     "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM, ScheduleName.AUTO),
     "checkpoint.every_steps": (None,),
-    "checkpoint.from": (None,),
     "checkpoint.snapshot_steps": (None,),
 }
 """The values that are built of each key whose other values are not; keys without an entry are built whole."""

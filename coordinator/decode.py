@@ -9,6 +9,7 @@ from coordinator.events import Ended, EndKind, Faulted, ItemKind, Ready, Reporte
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError
 from coordinator.scoring import Row
+from coordinator.start import AgreedState
 from coordinator.trace.alignment import ClockReading
 from coordinator.trace.collected import StepTimes
 from coordinator.trace.timeline import Span, Track
@@ -98,7 +99,12 @@ def saved_of(worker: int, message: workers_pb2.ShardsSaved) -> Saved:
         SavedShard(file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, num_bytes=shard.bytes)
         for shard in message.shards
     )
-    return Saved(worker, message.step, shards)
+    agreed = AgreedState(
+        updates_applied=message.agreed.updates_applied,
+        loss_scale=message.agreed.loss_scale if message.agreed.HasField("loss_scale") else None,
+        clean_steps=message.agreed.clean_steps,
+    )
+    return Saved(worker, message.step, shards, agreed)
 
 
 def faulted_of(worker: int, message: workers_pb2.ExecutorFailure, *, stages: Sequence[int], log: str) -> Faulted:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from coordinator.failure import Fault
 from coordinator.records import JobError, JobState
+from coordinator.start import AgreedState
 
 
 class ItemKind(enum.Enum):
@@ -139,6 +140,7 @@ class Saved:
     worker: int
     step: int
     shards: tuple[SavedShard, ...]
+    agreed: AgreedState
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,7 @@ class CommitCheckpoint:
 
     step: int
     shards: tuple[SavedShard, ...]
+    agreed: AgreedState
 
 
 @dataclass(frozen=True, slots=True)

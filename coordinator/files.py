@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from coordinator.schedule.plan import Plan
 from coordinator.schedule.text import to_csv
 
 SCHEMA = "takt/v1"
+_STEP_FOLDER = re.compile(r"step-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,16 @@ class JobFiles:
             if present != text:
                 _write_whole(path, text)
 
-    def write_manifest(self, *, job: str, step: int, epoch: int, num_stages: int, shards: Sequence[SavedShard]) -> None:
+    def write_manifest(
+        self, *, step: int, num_stages: int, shards: Sequence[SavedShard], about: Mapping[str, Any]
+    ) -> None:
         """Complete the checkpoint of a step. The manifest comes last and whole, so where it is, all is.
+
+        Args:
+            step: whose state was saved.
+            num_stages: of the layout that wrote it.
+            shards: its files.
+            about: what else it tells; see ``coordinator.checkpoints``.
 
         Raises:
             ValueError: a shard is not there as its worker described it.
@@ -90,11 +100,11 @@ class JobFiles:
                 raise ValueError(f"{path} should have {shard.num_bytes} bytes, but has {size or 'none'}")
         manifest = {
             "schema": SCHEMA,
-            "job": job,
+            "job": self.folder.name,
             "step": step,
-            "epoch": epoch,
+            **about,
             "num_stages": num_stages,
-            "spec_sha256": _sha256(self.folder / "spec.json"),
+            "spec_sha256": self.spec_sha256(),
             "plan_sha256": _sha256(self.folder / "plan.csv"),
             "shards": [
                 {
@@ -109,9 +119,29 @@ class JobFiles:
         }
         _write_whole(folder / "manifest.json", json.dumps(manifest, indent=2, allow_nan=False) + "\n")
 
+    def complete_checkpoint(self, manifest: Mapping[str, Any], *, step: int) -> None:
+        """Complete the checkpoint of a step by a manifest that is this job's, whosever it was before."""
+        folder = self.folder / "checkpoints" / f"step-{step}"
+        own = {**manifest, "job": self.folder.name, "spec_sha256": self.spec_sha256()}
+        _write_whole(folder / "manifest.json", json.dumps(own, indent=2, allow_nan=False) + "\n")
+
+    def spec_sha256(self) -> str:
+        """Return the digest of the job's spec."""
+        return _sha256(self.folder / "spec.json")
+
+    def set_aside(self, step: int) -> Path:
+        """Keep a checkpoint that is damaged where none is looked for; return its new folder."""
+        folder = self.folder / "checkpoints" / f"step-{step}"
+        aside, number = folder.with_name(f"step-{step}.damaged"), 1
+        while aside.exists():
+            number += 1
+            aside = folder.with_name(f"step-{step}.damaged-{number}")
+        return folder.rename(aside)
+
     def prune_checkpoints(self, *, keep: int) -> None:
         """Remove all but the ``keep`` newest complete checkpoints, and the incomplete ones before those."""
-        folders = {int(path.name.removeprefix("step-")): path for path in self.folder.glob("checkpoints/step-*")}
+        found = ((_STEP_FOLDER.fullmatch(path.name), path) for path in self.folder.glob("checkpoints/step-*"))
+        folders = {int(match[1]): path for match, path in found if match}
         complete = sorted(step for step, path in folders.items() if (path / "manifest.json").is_file())
         oldest_kept = complete[-keep:][0] if complete else 0
         for step, path in folders.items():

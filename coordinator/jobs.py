@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 from takt.rpc.errors import TaktError, UnreachableError
 
+from coordinator.beginning import find_origin
 from coordinator.choices import ScheduleName
 from coordinator.files import JobFiles
 from coordinator.inspection import Facts, inspect
@@ -79,6 +80,7 @@ class Jobs:
             plan: JobPlan | None = await asyncio.to_thread(plan_job, spec, model=facts.model, data=facts.data)
         else:
             plan = await self._inspected(spec, limit_seconds)
+        await asyncio.to_thread(find_origin, self._state_dir, spec, plan=plan)
         record = JobRecord(
             id=job,
             name=spec.name,

@@ -9,6 +9,8 @@ from pathlib import Path
 import structlog
 from takt.rpc.errors import UnreachableError
 
+from coordinator.beginning import find_saved
+from coordinator.checkpoints import DamagedCheckpointError
 from coordinator.files import JobFiles
 from coordinator.inspection import inspect
 from coordinator.membership import Demand, Slot
@@ -129,7 +131,7 @@ class Queue:
             plan = await self._planned(queued)
             if plan is not None:
                 files = JobFiles.of(self._state_dir, job)
-                attempt, start = await self._start(job)
+                attempt, start = await self._start(job, plan)
                 runner = Runner(
                     job=job,
                     attempt=attempt,
@@ -144,6 +146,8 @@ class Queue:
             if runner is None:
                 self._waiting.insert(0, queued)
             raise
+        except (SpecError, DamagedCheckpointError) as error:
+            await self._end(job, JobState.FAILED, str(error), error=JobError(type="job", message=str(error)))
         except Exception as error:
             _log.exception("a job could not be carried out", job=job)
             await self._end(job, JobState.FAILED, f"the coordinator failed: {error!r}; see its log")
@@ -180,13 +184,20 @@ class Queue:
         self._services.metrics.planned(job, bubble_fraction=bubble)
         return plan
 
-    async def _start(self, job: str) -> tuple[int, Start]:
-        """Return the number of a job's next attempt, and where it begins."""
+    async def _start(self, job: str, plan: JobPlan) -> tuple[int, Start]:
+        """Return the number of a job's next attempt, and where it begins.
+
+        Raises:
+            SpecError: it cannot go on from what it is to go on from.
+        """
+        found = await asyncio.to_thread(find_saved, self._state_dir, job, plan)
+        for notice in found.notices:
+            _log.warning("a checkpoint cannot be used", job=job, reason=notice)
 
         def read(store: Store) -> tuple[int, Start]:
             record = store.job(job)
             assert record is not None, "a job that was queued is in the store"
-            return record.attempt + 1, Start.after(None, store.steps(job), store.evaluations(job))
+            return record.attempt + 1, Start.after(found, store.steps(job), store.evaluations(job))
 
         return await self._services.journal.do(read)
 

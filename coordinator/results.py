@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import structlog
 from takt.v1 import data_pb2
@@ -18,7 +19,7 @@ from coordinator.planning import JobPlan
 from coordinator.predictions import submission
 from coordinator.records import StepRecord
 from coordinator.scoring import EvaluationError, Row, Scoring
-from coordinator.start import Start
+from coordinator.start import AgreedState, Start
 from coordinator.store import Store
 
 _log = structlog.get_logger()
@@ -28,16 +29,24 @@ class Results:
     """The results of one run; each is on disk when its call returns."""
 
     def __init__(
-        self, *, job: str, plan: JobPlan, start: Start, journal: Journal, files: JobFiles, metrics: RunMetrics
+        self,
+        *,
+        job: str,
+        attempt: int,
+        plan: JobPlan,
+        start: Start,
+        journal: Journal,
+        files: JobFiles,
+        metrics: RunMetrics,
     ) -> None:
         self._job = job
+        self._attempt = attempt
         self._plan = plan
         self._start = start
         self._journal = journal
         self._files = files
         self._metrics = metrics
         self._committed_at = time.monotonic()
-        self._epoch = 0
         self._evaluation: Evaluation | None = None
         self._warming: asyncio.Task[None] | None = None
 
@@ -59,7 +68,6 @@ class Results:
         seconds, self._committed_at = now - self._committed_at, now
         record_rows = self._plan.spec.data.record_rows
         step = step_record(results, description, seconds=seconds, record_rows=record_rows)
-        self._epoch = step.epoch
         if self._start.is_replayed(step):
             _log.info("step done again", job=self._job, step=step.step, loss=step.loss)
             return
@@ -67,18 +75,32 @@ class Results:
         self._metrics.committed(self._job, step)
         _log.info("step committed", job=self._job, step=step.step, loss=step.loss, seconds=round(step.seconds, 4))
 
-    async def commit_checkpoint(self, step: int, shards: Sequence[SavedShard]) -> None:
+    async def commit_checkpoint(self, step: int, shards: Sequence[SavedShard], agreed: AgreedState) -> None:
         """Complete a checkpoint and drop the oldest.
 
         Raises:
             ValueError: a shard is not there as it was reported.
             OSError: the folder cannot be written.
         """
-        num_stages, keep = self._plan.train.placement.num_stages, self._plan.spec.checkpoint.keep
-        epoch = self._epoch
+        spec, split = self._plan.spec, self._plan.data.split("train")
+        num_stages, keep = self._plan.train.placement.num_stages, spec.checkpoint.keep
+        epoch = (step - 1) // self._plan.data.steps_per_epoch
+        about = {
+            "attempt": self._attempt,
+            "epoch": epoch,
+            "agreed": asdict(agreed),
+            "data": {
+                "next_step": step + 1,
+                "epoch": epoch,
+                "seed": spec.train.seed,
+                "global_batch_size": spec.train.global_batch_size,
+                "train_digest": "" if split is None else split.digest,
+            },
+            "from": None,
+        }
 
         def write(_: Store) -> None:
-            self._files.write_manifest(job=self._job, step=step, epoch=epoch, num_stages=num_stages, shards=shards)
+            self._files.write_manifest(step=step, num_stages=num_stages, shards=shards, about=about)
             self._files.prune_checkpoints(keep=keep)
 
         await self._journal.do(write)

@@ -30,7 +30,6 @@ from coordinator.events import (
     Ready,
     Reported,
     Saved,
-    SavedShard,
     SendRendezvous,
     Started,
     StepResult,
@@ -43,7 +42,7 @@ from coordinator.run_end import Advance, agent_lost, cancel, error_of, fail, fin
 from coordinator.run_state import STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
 
 
-def begin(setting: RunSetting, now: float, *, step: int = 0) -> Advance:
+def begin(setting: RunSetting, now: float, *, step: int = 0, notices: tuple[str, ...] = ()) -> Advance:
     """Take the slots of a run, of which ``step`` is the last one committed: every worker is assigned."""
     state = RunState(
         setting=setting,
@@ -55,7 +54,7 @@ def begin(setting: RunSetting, now: float, *, step: int = 0) -> Advance:
     )
     hosts = ", ".join(dict.fromkeys(place.host for place in setting.places))
     after = f", to go on after step {setting.sequence.begins_after}" if setting.sequence.begins_after else ""
-    reason = f"{len(setting.places)} workers load on {hosts}{after}"
+    reason = "; ".join((f"{len(setting.places)} workers load on {hosts}{after}", *notices))
     assignments = (Assign(place.worker) for place in setting.places)
     return state, (ChangeState(state=JobState.STARTING, reason=reason, step=step), *assignments)
 
@@ -74,8 +73,8 @@ def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0
             return _joined(state, event, now)
         case Reported(kind, step, result):
             return _reported(state, kind, step, result, now)
-        case Saved(worker, step, shards):
-            return _saved(state, worker, step, shards, now)
+        case Saved():
+            return _saved(state, event, now)
         case Progressed(seconds_ago=seconds_ago):
             return replace(state, progress_at=max(state.progress_at, now - seconds_ago)), ()
         case Faulted(fault):
@@ -131,12 +130,18 @@ def _reported(state: RunState, kind: ItemKind, step: int, result: StepResult, no
     return _unasked(state, result.worker, f"{kind.name.lower()} step {step}", now)
 
 
-def _saved(state: RunState, worker: int, step: int, shards: tuple[SavedShard, ...], now: float) -> Advance:
+def _saved(state: RunState, saved: Saved, now: float) -> Advance:
     if state.releasing:
         return state, ()
+    worker, step = saved.worker, saved.step
     for index, entry in enumerate(state.outstanding):
         if entry.item.kind is ItemKind.SAVE and entry.item.after == step and worker in entry.waiting:
-            answered = replace(entry, waiting=entry.waiting - {worker}, shards=(*entry.shards, *shards))
+            if entry.agreed is not None and entry.agreed != saved.agreed:
+                message = f"the workers disagree on the state after step {step}: {entry.agreed} and {saved.agreed}"
+                error = JobError(type="protocol", message=message, step=step)
+                return fail(state, Fault(kind=FaultKind.COORDINATOR, error=error), now)
+            shards = (*entry.shards, *saved.shards)
+            answered = replace(entry, waiting=entry.waiting - {worker}, shards=shards, agreed=saved.agreed)
             return _answered(state, index, answered, now)
     return _unasked(state, worker, f"a checkpoint of step {step}", now)
 
@@ -191,7 +196,8 @@ def _committed(state: RunState, entry: Outstanding) -> Advance:
             return replace(state, step=max(state.step, entry.item.step)), (CommitStep(entry.item.step, results),)
         case ItemKind.SAVE:
             shards = tuple(sorted(entry.shards, key=lambda shard: (shard.kind, shard.stage)))
-            return state, (CommitCheckpoint(entry.item.after, shards),)
+            assert entry.agreed is not None, "a worker at least has saved"
+            return state, (CommitCheckpoint(entry.item.after, shards, entry.agreed),)
         case _ if state.setting.sequence.ends_evaluation(entry.item):
             return state, (CommitEvaluation(entry.item.after, entry.item.split),)
     return state, ()

@@ -8,6 +8,7 @@ from coordinator.events import Ended, Item, ItemKind, SavedShard, StepResult
 from coordinator.failure import Fault
 from coordinator.records import JobState
 from coordinator.sequence import Sequence
+from coordinator.start import AgreedState
 
 START_SECONDS = 120.0
 """Workers must be ready this long after they were assigned."""
@@ -97,6 +98,8 @@ class Outstanding:
     """Workers that have not answered."""
     results: tuple[StepResult, ...] = ()
     shards: tuple[SavedShard, ...] = ()
+    agreed: AgreedState | None = None
+    """What the workers that have saved had alike; None before the first of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

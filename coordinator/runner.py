@@ -83,7 +83,13 @@ class Runner:
         self._streams = Streams(len(places), strict=services.strict, receipts=self._receipts)
         self._figures = Figures(len(places))
         self._results = Results(
-            job=job, plan=plan, start=start, journal=services.journal, files=files, metrics=services.metrics
+            job=job,
+            attempt=attempt,
+            plan=plan,
+            start=start,
+            journal=services.journal,
+            files=files,
+            metrics=services.metrics,
         )
         self._setting = RunSetting(
             places=places,
@@ -98,7 +104,9 @@ class Runner:
             schedule=plan.train.schedule,
             files=files,
         )
-        self._state, self._first_commands = begin(self._setting, time.monotonic(), step=start.committed)
+        self._state, self._first_commands = begin(
+            self._setting, time.monotonic(), step=start.committed, notices=start.notices
+        )
         self._issuing: Issuing | None = None
 
     @property
@@ -236,8 +244,8 @@ class Runner:
                 await self._results.commit_step(results, self._issuing_now.take_description(step))
                 self._receipts.settle(Item(ItemKind.TRAIN, step, step))
                 self._tracing.write_if_due()
-            case CommitCheckpoint(step, shards):
-                await self._results.commit_checkpoint(step, shards)
+            case CommitCheckpoint(step, shards, agreed):
+                await self._results.commit_checkpoint(step, shards, agreed)
                 self._receipts.settle(Item(ItemKind.SAVE, step, step))
             case CommitEvaluation(after, split):
                 await self._results.commit_evaluation(after, split)

@@ -30,6 +30,16 @@ class SavedState:
     agreed: AgreedState
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is to go on from."""
+
+    saved: SavedState | None
+    """None: nothing; the attempt begins with step 1."""
+    notices: tuple[str, ...] = ()
+    """Checkpoints that could not be used, and why, for the people who run the job."""
+
+
 class ReplayError(ValueError):
     """A step that was done again came out otherwise."""
 
@@ -44,13 +54,16 @@ class Start:
     """Committed steps that it does again."""
     evaluations: frozenset[tuple[int, str]] = frozenset()
     """Training step and split of the evaluations that were made."""
+    notices: tuple[str, ...] = ()
+    """What people should know of how this start was found."""
 
     @classmethod
-    def after(cls, saved: SavedState | None, steps: list[StepRecord], evaluations: list[EvaluationRecord]) -> "Start":
-        """Return the start behind ``saved`` of a job that has all of ``steps`` and ``evaluations`` in its journal."""
-        step = 0 if saved is None else saved.step
+    def after(cls, found: Found, steps: list[StepRecord], evaluations: list[EvaluationRecord]) -> "Start":
+        """Return the start behind ``found`` of a job that has all of ``steps`` and ``evaluations`` in its journal."""
+        step = 0 if found.saved is None else found.saved.step
         return cls(
-            saved=saved,
+            saved=found.saved,
+            notices=found.notices,
             steps={record.step: record for record in steps if record.step > step},
             evaluations=frozenset((record.step, record.split) for record in evaluations),
         )

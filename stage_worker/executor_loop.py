@@ -19,6 +19,7 @@ from stage_worker.engine.result import StepResult
 from stage_worker.executor_link import CoordinatorLink
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.record import RecordWriter
+from stage_worker.restore import encode_agreed
 from stage_worker.spans import encode_spans
 
 _MOST_SPANS = 20_000
@@ -152,5 +153,6 @@ class CommandLoop:
             pb.Shard(file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes)
             for shard in shards
         ]
-        self._link.say(pb.ExecuteRequest(saved=pb.ShardsSaved(step=step, shards=messages)))
+        agreed = encode_agreed(self._engine.agreed)
+        self._link.say(pb.ExecuteRequest(saved=pb.ShardsSaved(step=step, shards=messages, agreed=agreed)))
         log.info("shards saved", step=step, files=[shard.file for shard in shards])

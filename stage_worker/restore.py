@@ -44,6 +44,13 @@ class SavedState:
         )
 
 
+def encode_agreed(agreed: Agreed) -> pb.AgreedState:
+    """Return the message of what all workers have alike."""
+    return pb.AgreedState(
+        updates_applied=agreed.updates_applied, loss_scale=agreed.loss_scale, clean_steps=agreed.clean_steps
+    )
+
+
 def restore_engine(engine: Engine, folder: Path, saved: SavedState) -> None:
     """Give an engine back the optimizer's state of its own parameters, whatever stages wrote it.
 

@@ -30,6 +30,7 @@ from coordinator.records import JobError
 from coordinator.run import advance, begin
 from coordinator.run_state import Place, RunSetting
 from coordinator.sequence import Sequence
+from coordinator.start import AgreedState
 
 
 def place(worker: int, *, stages: tuple[int, ...], dp_rank: int = 0) -> Place:
@@ -103,7 +104,7 @@ def evaluated(number: int, worker: int) -> Reported:
 
 def saved(number: int, worker: int) -> Saved:
     shard = SavedShard(file=f"stage-{worker:03}.safetensors", kind="parameters", stage=worker, sha256="0", num_bytes=1)
-    return Saved(worker, number, (shard,))
+    return Saved(worker, number, (shard,), AgreedState(updates_applied=number))
 
 
 def exit_of(worker: int, code: int = 0) -> tuple[Event, Event]:

@@ -33,6 +33,7 @@ from coordinator.records import JobError, JobState
 from coordinator.run import advance, begin
 from coordinator.run_state import Place, RunSetting, RunState
 from coordinator.sequence import Sequence
+from coordinator.start import AgreedState
 
 NUM_WORKERS = 2
 CREDIT = 2
@@ -77,7 +78,7 @@ def helpful_event(state: RunState, choice: int) -> Event:
                 case ItemKind.TRAIN | ItemKind.EVALUATE:
                     return Reported(entry.item.kind, entry.item.step, StepResult(worker=worker))
                 case ItemKind.SAVE:
-                    return Saved(worker, entry.item.after, ())
+                    return Saved(worker, entry.item.after, (), AgreedState(updates_applied=entry.item.after))
                 case ItemKind.STOP:
                     return Ended(choice % NUM_WORKERS, EndKind.EXITED)
     return Tick()
