@@ -189,6 +189,14 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class StopAsked:
+    """The run is to end at the next step boundary, its state saved, and its job is to go on later."""
+
+    reason: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -206,6 +214,7 @@ Event = (
     | Ended
     | AgentLost
     | CancelAsked
+    | StopAsked
     | Tick
 )
 

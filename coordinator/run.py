@@ -25,6 +25,7 @@ from coordinator.events import (
     Event,
     Faulted,
     Issue,
+    Item,
     ItemKind,
     Progressed,
     Ready,
@@ -33,13 +34,15 @@ from coordinator.events import (
     SendRendezvous,
     Started,
     StepResult,
+    StopAsked,
     StoreOpened,
     Tick,
 )
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError, JobState
-from coordinator.run_end import Advance, agent_lost, cancel, error_of, fail, finish_if_over, gone, tick
-from coordinator.run_state import STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
+from coordinator.run_end import Advance, agent_lost, cancel, error_of, fail, finish_if_over, gone, stop, tick
+from coordinator.run_state import REJOIN_SECONDS, STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
+from coordinator.start import Carried
 
 
 def begin(setting: RunSetting, now: float, *, step: int = 0, notices: tuple[str, ...] = ()) -> Advance:
@@ -59,9 +62,38 @@ def begin(setting: RunSetting, now: float, *, step: int = 0, notices: tuple[str,
     return state, (ChangeState(state=JobState.STARTING, reason=reason, step=step), *assignments)
 
 
+def carry_on(setting: RunSetting, now: float, carried: Carried) -> Advance:
+    """Go on with a run that another coordinator began: its workers, which may be ahead of the journal, come back.
+
+    Everything behind the journal is issued again, with the numbers it had; workers drop what they know. The other
+    coordinator can have issued ``credit`` steps behind those it had yet to write down, of which there were as many.
+    """
+    state = RunState(
+        setting=setting,
+        state=JobState.RUNNING,
+        members=tuple(Member() for _ in setting.places),
+        started_at=now,
+        progress_at=now,
+        step=carried.step,
+        rejoin_by=now + REJOIN_SECONDS,
+    )
+    begun = carried.step > setting.sequence.begins_after
+    if begun:
+        state = replace(state, last_issued=Item(ItemKind.TRAIN, carried.step, carried.step))
+    issues: list[Issue] = []
+    while (item := setting.sequence.after(state.last_issued)) is not None:
+        is_saved = item.kind is ItemKind.SAVE and carried.is_saved and item.after == carried.step
+        is_known = is_saved or (item.kind is ItemKind.EVALUATE and (item.after, item.split) in carried.evaluations)
+        if not is_known and not _may_issue(state, item, credit=2 * setting.credit):
+            break
+        state = state.with_issued(item, is_known=is_known)
+        issues.append(Issue(item))
+    return state, tuple(issues)
+
+
 def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0911  # one for each kind of event
     """Return the state after ``event`` and what is to be done, in order. After the end nothing happens."""
-    if state.state.is_final:
+    if state.is_over:
         return state, ()
     match event:
         case Started(worker, pid, log):
@@ -86,6 +118,8 @@ def advance(state: RunState, event: Event, now: float) -> Advance:  # noqa: PLR0
             return agent_lost(state, worker, reason, now)
         case CancelAsked(reason, grace_seconds):
             return cancel(state, reason, grace_seconds, now)
+        case StopAsked(reason, grace_seconds):
+            return stop(state, reason, grace_seconds, now)
         case Tick():
             return tick(state, now)
 
@@ -109,6 +143,8 @@ def _joined(state: RunState, event: Connected | Disconnected | StoreOpened | Rea
             return replace(state, rendezvous=address), (SendRendezvous(workers, address),)
         case Ready(worker, parameters, peak_bytes):
             state = state.with_member(worker, life=Life.READY, parameters=parameters, peak_bytes=peak_bytes)
+    if all(member.life is Life.READY for member in state.members):
+        state = replace(state, rejoin_by=None)
     if state.state is not JobState.STARTING or any(member.life is not Life.READY for member in state.members):
         return state, ()
     state = replace(state, state=JobState.RUNNING, progress_at=now)
@@ -173,7 +209,7 @@ def _settled(state: RunState, commands: tuple[Command, ...], now: float) -> Adva
     New work goes out before the journal is written; only an evaluation is closed first, before rows of the
     next one can arrive.
     """
-    if state.releasing or state.state.is_final:
+    if state.releasing or state.is_over:
         return state, commands
     commits: list[Command] = []
     while state.outstanding and not (head := state.outstanding[0]).waiting:
@@ -209,11 +245,15 @@ def _issued(state: RunState) -> tuple[RunState, tuple[Issue, ...]]:
         item = state.setting.sequence.after(state.last_issued)
         if item is None:
             break
-        takes_credit = item.kind in (ItemKind.TRAIN, ItemKind.EVALUATE)
-        if takes_credit and state.steps_in_flight >= state.setting.credit:
-            break
-        if item.kind is ItemKind.EVALUATE and item.step == 1 and state.evaluating:
+        if not _may_issue(state, item, credit=state.setting.credit):
             break
         state = state.with_issued(item)
         issues.append(Issue(item))
     return state, tuple(issues)
+
+
+def _may_issue(state: RunState, item: Item, *, credit: int) -> bool:
+    takes_credit = item.kind in (ItemKind.TRAIN, ItemKind.EVALUATE)
+    if takes_credit and state.steps_in_flight >= credit:
+        return False
+    return not (item.kind is ItemKind.EVALUATE and item.step == 1 and state.evaluating)

@@ -74,6 +74,28 @@ def cancel(state: RunState, reason: str, grace_seconds: float, now: float) -> Ad
     return state.with_issued(stop), (change, Issue(stop))
 
 
+def stop(state: RunState, reason: str, grace_seconds: float, now: float) -> Advance:
+    """Save the state at the next boundary and end there, or at once where no step was issued yet; the job goes on later.
+
+    Nothing happens where the run ends anyway.
+    """
+    if state.releasing or state.all_committed or state.cancel_reason is not None or state.stop_reason is not None:
+        return state, ()
+    state = replace(state, stop_reason=reason, stop_deadline=now + grace_seconds)
+    if state.state is JobState.STARTING or state.rejoin_by is not None:
+        return _release(state, 0.0, now)
+    if state.stop_issued:
+        return state, ()
+    last, issues = state.last_issued, []
+    after = state.setting.sequence.begins_after if last is None else last.after
+    if last is not None and last.kind is ItemKind.TRAIN:
+        issues.append(Item(ItemKind.SAVE, after, after))
+    issues.append(Item(ItemKind.STOP, after, after))
+    for item in issues:
+        state = state.with_issued(item)
+    return state, tuple(Issue(item) for item in issues)
+
+
 def tick(state: RunState, now: float) -> Advance:
     """Hold every limit of time."""
     silent = [w for w, m in enumerate(state.members) if m.life is not Life.GONE and m.ended is not None]
@@ -84,6 +106,9 @@ def tick(state: RunState, now: float) -> Advance:
         return _finish(state) if now >= state.give_up_at else (state, ())
     if state.stop_deadline is not None and now >= state.stop_deadline:
         return _release(state, 0.0, now)
+    if state.rejoin_by is not None and now >= state.rejoin_by:
+        missing = [worker for worker, member in enumerate(state.members) if member.life is not Life.READY]
+        return stop(state, f"not back after the coordinator was restarted: {state.names(missing)}", 0.0, now)
     if state.state is JobState.STARTING and now - state.started_at > START_SECONDS:
         late = [worker for worker, member in enumerate(state.members) if member.life is not Life.READY]
         message = f"not ready within {START_SECONDS:.0f} s: {state.names(late)}; see the logs"
@@ -128,6 +153,11 @@ def _finish(state: RunState) -> Advance:
     left = state.names([worker for worker, member in enumerate(state.members) if member.life is not Life.GONE])
     if state.cancel_reason is not None:
         final, reason = JobState.CANCELLED, f"{state.cancel_reason}; step {state.step} was the last one"
+    elif state.stop_reason is not None and not any(fault.kind <= FaultKind.TOLD for fault in state.faults):
+        final, reason = (
+            JobState.RECOVERING,
+            f"{state.stop_reason}; step {state.step} was the last one, it goes on later",
+        )
     elif state.faults:
         error = root_cause(state.faults)
         final, reason = JobState.FAILED, _reason(error)

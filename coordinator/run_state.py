@@ -20,6 +20,8 @@ STOP_SECONDS = 30.0
 """Executors must have ended this long after all work was committed."""
 HANG_UP_SECONDS = 5.0
 """The stream of an executor that ended must have closed this long after; then nothing more is read from it."""
+REJOIN_SECONDS = 20.0
+"""Workers must be back this long after their coordinator was started again; they dial twice a second."""
 PROGRESS_MARGIN_SECONDS = 30.0
 """Beyond the step timeout and the lease, after which the agents should have judged."""
 
@@ -120,10 +122,19 @@ class RunState:
     """Last committed training step."""
     faults: tuple[Fault, ...] = field(default=())
     cancel_reason: str | None = None
+    stop_reason: str | None = None
+    """Why the run ends before its job does."""
+    rejoin_by: float | None = None
+    """When workers that another coordinator started count as lost, if they have not come back; None where all have."""
     stop_deadline: float | None = None
     """When executors that were told to stop are released."""
     give_up_at: float | None = None
     """When released executors are not waited for any longer; set means that all were released."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended; where it is RECOVERING, its job goes on in another."""
+        return self.state.is_final or self.state is JobState.RECOVERING
 
     @property
     def releasing(self) -> bool:
@@ -160,10 +171,10 @@ class RunState:
         member = replace(self.members[worker], **changes)
         return replace(self, members=(*self.members[:worker], member, *self.members[worker + 1 :]))
 
-    def with_issued(self, item: Item) -> "RunState":
-        """Return the state with an item issued."""
-        entry = Outstanding(item=item, waiting=self.setting.concerned(item))
-        return replace(self, outstanding=(*self.outstanding, entry), last_issued=item)
+    def with_issued(self, item: Item, *, is_known: bool = False) -> "RunState":
+        """Return the state with an item issued; of one that ``is_known`` to be done nothing is awaited."""
+        awaited = () if is_known else (Outstanding(item=item, waiting=self.setting.concerned(item)),)
+        return replace(self, outstanding=(*self.outstanding, *awaited), last_issued=item)
 
     def names(self, workers: frozenset[int] | list[int]) -> str:
         """Return workers as people know them, ascending."""

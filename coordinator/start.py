@@ -30,6 +30,18 @@ class SavedState:
     agreed: AgreedState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """An attempt that another coordinator began, and how far the journal says that it has come."""
+
+    step: int
+    """Last committed step."""
+    is_saved: bool
+    """Whether the checkpoint of that step is complete."""
+    evaluations: frozenset[tuple[int, str]]
+    """Training step and split of all evaluations that were made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What there is to go on from."""
