@@ -75,7 +75,7 @@ def cancel(state: RunState, reason: str, grace_seconds: float, now: float) -> Ad
 
 
 def stop(state: RunState, reason: str, grace_seconds: float, now: float) -> Advance:
-    """Save the state at the next boundary and end there, or at once where no step was issued yet; the job goes on later.
+    """Save the state at the next boundary and end there, or at once where no step was issued; the job goes on later.
 
     Nothing happens where the run ends anyway.
     """
@@ -96,7 +96,7 @@ def stop(state: RunState, reason: str, grace_seconds: float, now: float) -> Adva
     return state, tuple(Issue(item) for item in issues)
 
 
-def tick(state: RunState, now: float) -> Advance:
+def tick(state: RunState, now: float) -> Advance:  # noqa: PLR0911  # one for each limit
     """Hold every limit of time."""
     silent = [w for w, m in enumerate(state.members) if m.life is not Life.GONE and m.ended is not None]
     for worker in silent:
