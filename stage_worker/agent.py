@@ -4,6 +4,7 @@ A thin shell: ``agent_state`` decides, this carries out. Never imports torch.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -16,14 +17,11 @@ import structlog
 from takt.rpc.errors import UnreachableError
 from takt.v1 import workers_pb2 as pb
 
-from stage_worker.agent_inspect import inspect_model
-from stage_worker.agent_messages import decode_assignment, encode_ended, refused_model
-from stage_worker.agent_metrics import Exposed
-from stage_worker.agent_process import ExecutorProcess, tail
-from stage_worker.agent_state import (
+from stage_worker.agent_events import (
     Abandoned,
-    AgentState,
     Command,
+    CoordinatorFound,
+    CoordinatorLost,
     Event,
     Exited,
     KillExecutor,
@@ -34,9 +32,12 @@ from stage_worker.agent_state import (
     StartStandby,
     Ticked,
     Work,
-    advance,
-    readiness,
 )
+from stage_worker.agent_inspect import inspect_model
+from stage_worker.agent_messages import decode_assignment, encode_ended, encode_work, refused_model
+from stage_worker.agent_metrics import Exposed
+from stage_worker.agent_process import ExecutorProcess, tail
+from stage_worker.agent_state import AgentState, advance, readiness
 from stage_worker.agent_stream import CoordinatorStream, StreamLostError
 from stage_worker.config import AgentConfig
 
@@ -44,6 +45,9 @@ _TICK_SECONDS = 0.25
 _HEARTBEAT_SECONDS = 1.0
 _REDIAL_SECONDS = 0.5
 _STOP_SECONDS = 5.0
+_BOUNDARY_SECONDS = 25.0
+"""What a coordinator gets that was told of a stop, to save the job's state and end the executor."""
+_SETTLE_SECONDS = 5.0
 
 log = structlog.get_logger()
 
@@ -69,13 +73,14 @@ class Agent:
             pid=os.getpid(),
             metrics_address=metrics_address,
         )
-        self._state = AgentState(wants_standby=config.standby)
+        self._state = AgentState(wants_standby=config.standby, orphan_seconds=config.orphan_seconds)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._executor: ExecutorProcess | None = None
         self._standby: ExecutorProcess | None = None
         self._stream: CoordinatorStream | None = None
         self._idle = asyncio.Event()  # no executor has work
         self._idle.set()
+        self._hurried = asyncio.Event()  # a stop waits for nobody any more
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -117,7 +122,17 @@ class Agent:
                     await process.ended()
 
     async def stop(self, reason: str) -> None:
-        """End the executor in good order and tell the coordinator; then ``run`` may be cancelled."""
+        """End the executor in good order and tell the coordinator; then ``run`` may be cancelled.
+
+        The coordinator is told first, and may have the executor save its state and end by itself for a while.
+        """
+        self._hurried.clear()
+        if not self._idle.is_set() and self._stream is not None and self._stream.welcomed:
+            self._say(pb.AttendRequest(stopping=pb.AgentStopping()))
+            waits = [asyncio.create_task(event.wait()) for event in (self._idle, self._hurried)]
+            await asyncio.wait(waits, timeout=_BOUNDARY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
         self._events.put_nowait(Abandoned(reason))
         try:
             async with asyncio.timeout(_STOP_SECONDS):
@@ -126,6 +141,10 @@ class Agent:
                     await self._stream.leave()
         except TimeoutError:
             log.warning("executor did not end in time", seconds=_STOP_SECONDS)
+
+    def hurry(self) -> None:
+        """Cut a stop short: the executor is killed now."""
+        self._hurried.set()
 
     async def _decide(self) -> None:
         while True:
@@ -138,6 +157,7 @@ class Agent:
                 self._idle.set()
             else:
                 self._idle.clear()
+            self._events.task_done()
 
     async def _carry_out(self, command: Command) -> None:
         match command:
@@ -151,9 +171,8 @@ class Agent:
             case StartStandby():
                 await self._start_standby()
             case SayEnded():
-                log_tail = tail(self._job_folder(command.job) / command.log) if command.log else ""
                 log.info("executor has ended", job=command.job, attempt=command.attempt, reason=command.message)
-                self._say(encode_ended(command, log_tail=log_tail))
+                self._say(pb.AttendRequest(ended=self._encode_ended(command)))
 
     async def _start(self, work: Work) -> None:
         log_file = self._job_folder(work.job) / work.log
@@ -206,7 +225,7 @@ class Agent:
         address, wait_seconds = self._config.coordinator, self._config.wait_seconds
         heard_at, told = time.monotonic(), ""
         while True:
-            stream = self._stream = CoordinatorStream(address, hello=self._hello, on_message=self._obey)
+            stream = self._stream = CoordinatorStream(address, hello=await self._hello_now(), on_message=self._obey)
             try:
                 await stream.attend()
             except StreamLostError as error:
@@ -218,8 +237,9 @@ class Agent:
             if stream.welcomed:
                 heard_at, told = now, ""
                 log.warning("coordinator lost", address=address, reason=reason)
-                self._events.put_nowait(Abandoned(f"the agent lost the coordinator ({reason})"))
-            elif now - heard_at >= wait_seconds:
+                self._events.put_nowait(CoordinatorLost(reason))
+                self.hurry()
+            elif now - heard_at >= wait_seconds and self._idle.is_set():
                 raise UnreachableError(
                     f"no coordinator answered at {address} for {wait_seconds:g} s ({reason}); "
                     "start it, or name another with --coordinator HOST:PORT"
@@ -228,10 +248,22 @@ class Agent:
                 told = reason
                 log.warning("coordinator does not answer yet", address=address, reason=reason)
             await asyncio.sleep(_REDIAL_SECONDS)
-            await self._idle.wait()
+
+    async def _hello_now(self) -> pb.AgentHello:
+        """Return the offer, with what its executor works on and how the last one ended: it may not have been heard."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await self._events.join()  # all that was heard before is acted on
+        running, said = self._state.running, self._state.last_said
+        work = None if running is None else encode_work(running.work, pid=self._executor.pid if self._executor else 0)
+        hello = pb.AgentHello(work=work, last_end=None if said is None else self._encode_ended(said))
+        hello.MergeFrom(self._hello)
+        return hello
 
     def _obey(self, message: pb.AttendResponse) -> None:
         match message.WhichOneof("message"):
+            case "welcome":
+                self._events.put_nowait(CoordinatorFound())
             case "assign":
                 self._events.put_nowait(decode_assignment(message.assign, allow_roots=self._config.readable_roots))
             case "release":
@@ -250,6 +282,10 @@ class Agent:
             else await inspect_model(question)
         )
         self._say(pb.AttendRequest(inspected=answer))
+
+    def _encode_ended(self, said: SayEnded) -> pb.ExecutorEnded:
+        log_tail = tail(self._job_folder(said.job) / said.log) if said.log else ""
+        return encode_ended(said, log_tail=log_tail)
 
     def _say(self, message: pb.AttendRequest) -> None:
         if self._stream is not None:

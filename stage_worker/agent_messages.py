@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from takt.rpc.paths import is_under
 from takt.v1 import workers_pb2 as pb
 
-from stage_worker.agent_state import Assigned, EndCause, Refused, SayEnded, Work
+from stage_worker.agent_events import Assigned, EndCause, Refused, SayEnded, Work
 
 _CAUSES = {
     EndCause.EXITED: pb.END_CAUSE_EXITED,
@@ -58,17 +58,20 @@ def refused_model(spec_json: str, *, allow_roots: Sequence[Path]) -> str | None:
     return f"model.pretrained is {folder}, which is under no --allow-root of this agent ({roots})"
 
 
-def encode_ended(said: SayEnded, *, log_tail: str) -> pb.AttendRequest:
+def encode_work(work: Work, *, pid: int) -> pb.AgentWork:
+    """Return what an executor works on; ``pid`` is 0 where it was not started yet."""
+    return pb.AgentWork(job=work.job, attempt=work.attempt, worker=work.worker, pid=pid, log=work.log)
+
+
+def encode_ended(said: SayEnded, *, log_tail: str) -> pb.ExecutorEnded:
     """Return the message that an executor is gone."""
-    return pb.AttendRequest(
-        ended=pb.ExecutorEnded(
-            job=said.job,
-            attempt=said.attempt,
-            cause=_CAUSES[said.cause],
-            exit_code=said.exit_code,
-            signal=said.signal,
-            message=said.message,
-            log_tail=log_tail,
-            stage=said.stage,
-        )
+    return pb.ExecutorEnded(
+        job=said.job,
+        attempt=said.attempt,
+        cause=_CAUSES[said.cause],
+        exit_code=said.exit_code,
+        signal=said.signal,
+        message=said.message,
+        log_tail=log_tail,
+        stage=said.stage,
     )

@@ -8,7 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from stage_worker.agent_state import Work
+from stage_worker.agent_events import Work
 from stage_worker.engine.ledger import busy_seconds, idle_seconds
 from stage_worker.record import OPS, RecordReader
 

@@ -1,6 +1,7 @@
 """The agent as a service: HTTP endpoint, signals, exit codes around one ``Agent``."""
 
 import asyncio
+import signal
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
@@ -49,6 +50,8 @@ async def serve_slot(config: AgentConfig, *, exit_with_stdin: bool) -> int:
         if running.done():
             running.result()
         log.info("agent stops", reason=stopped.result())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, agent.hurry)
         await agent.stop(f"the agent was told to stop ({stopped.result()})")
     except TaktError as error:
         print(f"error: {error}", file=sys.stderr)

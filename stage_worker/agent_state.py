@@ -4,46 +4,33 @@
 shell (``stage_worker.agent``) carries out. ``now`` is in monotonic seconds.
 """
 
-import enum
 import signal
 from dataclasses import dataclass, replace
 
+from stage_worker.agent_events import (
+    Abandoned,
+    Assigned,
+    Command,
+    CoordinatorFound,
+    CoordinatorLost,
+    EndCause,
+    Event,
+    Exited,
+    KillExecutor,
+    Refused,
+    Released,
+    SayEnded,
+    StartExecutor,
+    StartFailed,
+    StartStandby,
+    Ticked,
+    Work,
+)
 from stage_worker.agent_watch import Verdict, Watch
 from stage_worker.record import Snapshot
 
 STANDBY_DELAY_SECONDS = 1.0
 """How long a slot stays idle before it warms up an executor; where all ends with the job, none is wanted."""
-
-
-class EndCause(enum.Enum):
-    """Why an executor is gone."""
-
-    EXITED = enum.auto()
-    SIGNALLED = enum.auto()
-    RELEASED = enum.auto()
-    STUCK = enum.auto()
-    SILENT = enum.auto()
-    NOT_STARTED = enum.auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One worker's place in one attempt of a job, as the agent needs it."""
-
-    job: str
-    attempt: int
-    worker: int
-    dp_rank: int
-    stages: tuple[int, ...]
-    lease_seconds: float
-    step_timeout_seconds: float
-    assignment: str
-    """The whole assignment as JSON, for the executor."""
-
-    @property
-    def log(self) -> str:
-        """Log file of its executor, relative to the job's folder."""
-        return f"logs/worker-{self.worker}.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +45,10 @@ class Running:
     """Why the agent has killed it; it may not have died yet."""
     reason: str = ""
     """Why, for a person."""
+    orphan_at: float | None = None
+    """When it is killed because the coordinator was lost; None while there is one."""
+    orphan_reason: str = ""
+    """How it was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,106 +57,16 @@ class AgentState:
 
     running: Running | None = None
     wants_standby: bool = True
+    orphan_seconds: float = 0.0
+    """How long an executor may go on whose coordinator was lost."""
     standby_at: float | None = 0.0
     """When a standby executor is to be started; None where there is one, or none is wanted now."""
     last_end: str = "no job has run here yet"
     """How the last executor ended, for a person who asks why the slot is not ready."""
+    last_said: SayEnded | None = None
+    """The last end that was told; the coordinator may not have heard it."""
 
 
-# Events.
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The coordinator wants an executor."""
-
-    work: Work
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An assignment that must not or cannot be obeyed."""
-
-    job: str
-    attempt: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    """The executor could not be started, or did not take its work."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """The coordinator wants an executor gone."""
-
-    job: str
-    attempt: int
-    grace_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """The executor process is gone; ``returncode`` is negative for a signal."""
-
-    returncode: int
-    stage: int | None = None
-    """What it was computing for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Abandoned:
-    """Nobody can use an executor here any more: the coordinator is lost, or the agent was told to stop."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """Time has passed; what the executor's record says, where there is an executor."""
-
-    snapshot: Snapshot | None
-
-
-Event = Assigned | Refused | StartFailed | Released | Exited | Abandoned | Ticked
-
-
-# Commands.
-@dataclass(frozen=True, slots=True)
-class StartExecutor:
-    """Start an executor, or wake the standby, hand it the work, and say that it has started."""
-
-    work: Work
-
-
-@dataclass(frozen=True, slots=True)
-class KillExecutor:
-    """Kill the executor's whole process group."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartStandby:
-    """Start an executor without work."""
-
-
-@dataclass(frozen=True, slots=True)
-class SayEnded:
-    """Tell the coordinator that an executor is gone."""
-
-    job: str
-    attempt: int
-    cause: EndCause
-    message: str
-    exit_code: int = 0
-    signal: int = 0
-    log: str = ""
-    """Log file, relative to the job's folder; empty where it never started."""
-    stage: int | None = None
-    """Stage that it was computing for."""
-
-
-Command = StartExecutor | KillExecutor | StartStandby | SayEnded
 Decision = tuple[AgentState, tuple[Command, ...]]
 
 
@@ -182,11 +83,17 @@ def advance(state: AgentState, event: Event, now: float) -> Decision:
             decision = _release(state, job, attempt, now + grace_seconds, now)
         case Exited(returncode, stage):
             decision = _end(state, returncode, stage, now)
+        case CoordinatorLost(reason):
+            decision = _orphaned(state, reason, now), ()
+        case CoordinatorFound():
+            decision = _adopted(state), ()
         case Abandoned(reason):
             decision = _kill(state, EndCause.RELEASED, reason)
         case Ticked(snapshot):
             decision = _tick(state, snapshot, now)
-    return decision
+    state, commands = decision
+    said = next((command for command in commands if isinstance(command, SayEnded)), state.last_said)
+    return replace(state, last_said=said), commands
 
 
 def readiness(state: AgentState, snapshot: Snapshot | None) -> tuple[bool, str]:
@@ -209,6 +116,8 @@ def readiness(state: AgentState, snapshot: Snapshot | None) -> tuple[bool, str]:
 def _assign(state: AgentState, work: Work) -> Decision:
     if state.running is not None:
         busy = state.running.work
+        if (busy.job, busy.attempt, busy.worker) == (work.job, work.attempt, work.worker):
+            return state, ()  # it comes again where the coordinator cannot know whether it came
         reason = f"the slot is busy with job {busy.job} attempt {busy.attempt}"
         return state, (SayEnded(work.job, work.attempt, EndCause.NOT_STARTED, reason),)
     watch = Watch(lease_seconds=work.lease_seconds, step_timeout_seconds=work.step_timeout_seconds)
@@ -230,6 +139,19 @@ def _release(state: AgentState, job: str, attempt: int, deadline: float, now: fl
         deadline = min(deadline, running.release_at)
     state = replace(state, running=replace(running, release_at=deadline))
     return _kill(state, EndCause.RELEASED, "the coordinator released it") if deadline <= now else (state, ())
+
+
+def _orphaned(state: AgentState, reason: str, now: float) -> AgentState:
+    running = state.running
+    if running is None or running.orphan_at is not None:
+        return state
+    return replace(state, running=replace(running, orphan_at=now + state.orphan_seconds, orphan_reason=reason))
+
+
+def _adopted(state: AgentState) -> AgentState:
+    if state.running is None:
+        return state
+    return replace(state, running=replace(state.running, orphan_at=None))
 
 
 def _kill(state: AgentState, cause: EndCause, reason: str) -> Decision:
@@ -279,6 +201,9 @@ def _tick(state: AgentState, snapshot: Snapshot | None, now: float) -> Decision:
         return _kill(state, cause, finding.reason)
     if running.release_at is not None and running.release_at <= now:
         return _kill(state, EndCause.RELEASED, "the coordinator released it and it had not ended in time")
+    if running.orphan_at is not None and running.orphan_at <= now:
+        reason = f"no coordinator came back within {state.orphan_seconds:g} s ({running.orphan_reason})"
+        return _kill(state, EndCause.RELEASED, reason)
     return state, ()
 
 

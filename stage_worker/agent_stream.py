@@ -62,6 +62,7 @@ class CoordinatorStream:
                     first = await call.read()
                 if isinstance(first, pb.AttendResponse) and first.HasField("welcome"):
                     self.welcomed = True
+                    self._on_message(first)
                     log.info("coordinator found", address=self._address, lease_seconds=first.welcome.lease_seconds)
                     while isinstance(message := await call.read(), pb.AttendResponse):
                         self._on_message(message)

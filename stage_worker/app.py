@@ -46,6 +46,10 @@ def agent(
     wait_seconds: Annotated[
         float, typer.Option(envvar="TAKT_WAIT_SECONDS", help="How long to wait for a coordinator that does not answer.")
     ] = 60.0,
+    orphan_seconds: Annotated[
+        float,
+        typer.Option(envvar="TAKT_ORPHAN_SECONDS", help="How long an executor may go on whose coordinator was lost."),
+    ] = 60.0,
     allow_root: Annotated[
         list[Path] | None,
         typer.Option(
@@ -73,6 +77,7 @@ def agent(
         metrics_port=metrics_port,
         standby=bool(standby),
         wait_seconds=wait_seconds,
+        orphan_seconds=orphan_seconds,
         allow_roots=tuple(root.absolute() for root in allow_root or ()),
         insecure=insecure,
     )
@@ -92,6 +97,7 @@ def executor(
     advertise: Annotated[str, typer.Option(help="Host that other workers reach this one by.")],
     device: Annotated[str, typer.Option(help="Device of the slot.")],
     transport: Annotated[str, typer.Option(help="What moves tensors.")],
+    orphan_seconds: Annotated[float, typer.Option(help="How long a coordinator that does not answer is dialled.")],
     record_fd: Annotated[int, typer.Option(help="Descriptor of the memory shared with the agent.")],
 ) -> None:
     """Wait for one worker's place in one attempt on stdin, and fill it. Agents start this."""
@@ -103,6 +109,7 @@ def executor(
         advertise=advertise,
         device=device,
         transport=transport,
+        orphan_seconds=orphan_seconds,
         record_fd=record_fd,
     )
     raise typer.Exit(run_executor(config))

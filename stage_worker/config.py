@@ -34,6 +34,8 @@ class AgentConfig:
     """Whether an executor is kept warm: imported, without work."""
     wait_seconds: float
     """How long the agent goes on dialling a coordinator that does not answer."""
+    orphan_seconds: float
+    """How long an executor may go on whose coordinator was lost."""
     allow_roots: tuple[Path, ...] = ()
     """Folders that a job's model must lie under; none: the default, which is / on loopback and nothing elsewhere."""
     insecure: bool = False
@@ -44,6 +46,8 @@ class AgentConfig:
             raise ConfigError(f"--slot is {self.slot}, need 0 or more")
         if not 0 <= self.wait_seconds < math.inf:
             raise ConfigError(f"--wait-seconds is {self.wait_seconds:g}, need a finite number, 0 or more")
+        if not 0 <= self.orphan_seconds < math.inf:
+            raise ConfigError(f"--orphan-seconds is {self.orphan_seconds:g}, need a finite number, 0 or more")
         if not 0 <= self.metrics_port <= 65535:
             raise ConfigError(f"--metrics-port is {self.metrics_port}, need 0 to 65535")
         if self.transport not in TRANSPORTS:
@@ -89,4 +93,5 @@ class AgentConfig:
             *("--advertise", self.advertise),
             *("--device", self.device),
             *("--transport", self.transport),
+            *("--orphan-seconds", str(self.orphan_seconds)),
         )

@@ -15,5 +15,7 @@ class ExecutorConfig:
     """Address of this machine that other workers reach."""
     device: str
     transport: str
+    orphan_seconds: float
+    """How long a coordinator that does not answer is dialled."""
     record_fd: int
     """Descriptor of the record that is shared with the agent."""

@@ -59,7 +59,9 @@ class ExecutorRun:
         hello = pb.ExecutorHello(
             job=job.job, attempt=job.attempt, worker=job.place.worker, pid=os.getpid(), sent=time.monotonic()
         )
-        self._link = CoordinatorLink(channel(config.coordinator), hello, clock=self._clock)
+        self._link = CoordinatorLink(
+            channel(config.coordinator), hello, clock=self._clock, limit_seconds=config.orphan_seconds
+        )
 
     def run(self) -> int:
         """Live through the attempt; return the exit code of the process: 0 after STOP."""

@@ -20,6 +20,7 @@ from takt.v1 import workers_pb2_grpc as pb_grpc
 from stage_worker.record import Record, RecordReader, Snapshot
 
 WAIT_SECONDS = 60.0
+ORPHAN_SECONDS = 2.0
 MODEL: dict[str, Any] = {
     "model_type": "bert",
     "hidden_size": 16,
@@ -56,10 +57,13 @@ class ScriptedCoordinator(pb_grpc.WorkerServiceServicer):
     def __init__(self) -> None:
         self.heard: Queue[pb.ExecuteRequest] = Queue()
         self._said: Queue[pb.ExecuteResponse | None] = Queue()
+        self._is_over = False
 
     def Execute(  # noqa: N802  gRPC's name
         self, request_iterator: Iterator[pb.ExecuteRequest], context: "grpc.ServicerContext[Any, Any]"
     ) -> Iterator[pb.ExecuteResponse]:
+        if self._is_over:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the attempt is over")
         threading.Thread(target=self._listen, args=(request_iterator,), daemon=True).start()
         yield from iter(self._said.get, None)
 
@@ -84,6 +88,8 @@ class ScriptedCoordinator(pb_grpc.WorkerServiceServicer):
         self._said.put(pb.ExecuteResponse(commands=message))
 
     def hang_up(self) -> None:
+        """End the stream, and refuse another."""
+        self._is_over = True
         self._said.put(None)
 
     @contextmanager
@@ -109,6 +115,7 @@ class ExecutorUnderTest:
         self._state_dir = state_dir
         options = {"coordinator": coordinator, "state-dir": str(state_dir), "advertise": "127.0.0.1"}
         options |= {"device": "cpu", "transport": "auto", "record-fd": str(record.descriptor)}
+        options |= {"orphan-seconds": str(ORPHAN_SECONDS)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "stage_worker", "executor", *(f"--{key}={value}" for key, value in options.items())],
             stdin=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -12,108 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_rig import FAKE, Coordinator, config, is_alive, start, until
 from takt.rpc.errors import UnreachableError
-from takt.rpc.server import RunningServer, serve
 from takt.v1 import workers_pb2 as pb
-from takt.v1 import workers_pb2_grpc as pb_grpc
 
 from stage_worker.agent import Agent
-from stage_worker.config import AgentConfig
 
 pytestmark = pytest.mark.timeout(60)
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_executor.py")))
-SERVICE = "takt.v1.WorkerService"
-
-
-class Attendance:
-    """One stream of an agent, as the coordinator sees it."""
-
-    def __init__(self) -> None:
-        self.heard: asyncio.Queue[pb.AttendRequest] = asyncio.Queue()
-        self.say: asyncio.Queue[pb.AttendResponse | None] = asyncio.Queue()
-
-    async def hear(self, kind: str) -> Any:
-        """Return the next message of a kind; drop others."""
-        while True:
-            message = await asyncio.wait_for(self.heard.get(), 20)
-            if message.WhichOneof("message") == kind:
-                return getattr(message, kind)
-
-    def assign(self, job: str, *, attempt: int = 1, pretrained: str | None = None, **limits: float) -> None:
-        spec = {
-            "model": {"pretrained": pretrained},
-            "parallel": {"pp": 2},
-            "limits": {"lease_seconds": 10, "step_timeout_seconds": 300, **limits},
-        }
-        self.say.put_nowait(
-            pb.AttendResponse(
-                assign=pb.Assignment(
-                    job=job, attempt=attempt, worker=3, spec_json=json.dumps(spec), stages=[pb.StageSlice(stage=1)]
-                )
-            )
-        )
-
-    def release(self, job: str, *, attempt: int = 1, grace_seconds: float = 0.0) -> None:
-        self.say.put_nowait(
-            pb.AttendResponse(release=pb.Release(job=job, attempt=attempt, grace_seconds=grace_seconds))
-        )
-
-    def hang_up(self) -> None:
-        self.say.put_nowait(None)
-
-
-class Coordinator(pb_grpc.WorkerServiceServicer):
-    """Welcomes agents and lets a test talk to them."""
-
-    def __init__(self) -> None:
-        self.streams: asyncio.Queue[Attendance] = asyncio.Queue()
-
-    async def next_agent(self) -> Attendance:
-        return await asyncio.wait_for(self.streams.get(), 20)
-
-    async def Attend(  # noqa: N802  gRPC's name
-        self, request_iterator: AsyncIterator[pb.AttendRequest], context: Any
-    ) -> AsyncIterator[pb.AttendResponse]:
-        attendance = Attendance()
-
-        async def listen() -> None:
-            async for message in request_iterator:
-                attendance.heard.put_nowait(message)
-                if message.HasField("leaving"):
-                    attendance.hang_up()
-
-        listener = asyncio.create_task(listen())
-        self.streams.put_nowait(attendance)
-        yield pb.AttendResponse(welcome=pb.AgentWelcome(lease_seconds=10))
-        while (message := await attendance.say.get()) is not None:
-            yield message
-        listener.cancel()
-
-
-async def start(coordinator: Coordinator, listen: str = "127.0.0.1:0") -> RunningServer:
-    return await serve(
-        listen,
-        add=lambda server: pb_grpc.add_WorkerServiceServicer_to_server(coordinator, server),
-        services=[SERVICE],
-        status={},
-    )
-
-
-def config(address: str, state_dir: Path, **changes: Any) -> AgentConfig:
-    settings: dict[str, Any] = {
-        "coordinator": address,
-        "state_dir": state_dir,
-        "slot": 0,
-        "advertise": "127.0.0.1",
-        "device": "cpu",
-        "transport": "auto",
-        "metrics_port": 0,
-        "standby": False,
-        "wait_seconds": 20.0,
-    }
-    return AgentConfig(**{**settings, **changes})
-
-
 StartAgent = Callable[..., Awaitable[Agent]]
 
 
@@ -141,20 +45,6 @@ async def start_agent(coordinator: tuple[Coordinator, str], tmp_path: Path) -> A
             return agent
 
         yield begin
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  it is about other processes
-            await asyncio.sleep(0.02)
 
 
 async def test_agent_says_who_it_is_and_that_it_lives(
@@ -299,37 +189,6 @@ async def test_agent_standby_takes_the_work_and_a_new_one_follows_after_the_job(
     await until(lambda: agent.standby_pid not in (None, standby))
 
 
-async def test_agent_lost_stream_kills_the_executor_and_dials_again(
-    coordinator: tuple[Coordinator, str], start_agent: StartAgent
-) -> None:
-    await start_agent()
-    attendance = await coordinator[0].next_agent()
-    first = await attendance.hear("hello")
-    attendance.assign("waits")
-    pid = (await attendance.hear("started")).pid
-    attendance.hang_up()
-    again = await coordinator[0].next_agent()
-    assert not is_alive(pid)
-    assert (await again.hear("hello")).agent == first.agent
-    again.assign("exits-7")
-    assert (await again.hear("ended")).exit_code == 7
-
-
-async def test_agent_told_to_stop_ends_its_executor_and_says_so(
-    coordinator: tuple[Coordinator, str], start_agent: StartAgent
-) -> None:
-    agent = await start_agent()
-    attendance = await coordinator[0].next_agent()
-    attendance.assign("waits")
-    pid = (await attendance.hear("started")).pid
-    await agent.stop("SIGTERM was received")
-    assert not is_alive(pid)
-    ended = await attendance.hear("ended")
-    assert ended.cause == pb.END_CAUSE_RELEASED
-    assert "SIGTERM was received" in ended.message
-    await attendance.hear("leaving")
-
-
 async def test_agent_is_ready_only_while_a_stage_is_loaded(
     coordinator: tuple[Coordinator, str], start_agent: StartAgent
 ) -> None:
@@ -353,7 +212,7 @@ async def test_agent_that_is_killed_takes_its_executor_with_it(
 ) -> None:
     program = (
         "import asyncio, sys\n"
-        "from tests.contract.test_worker_agent import FAKE, Agent, Path, config\n"
+        "from tests.contract.agent_rig import FAKE, Agent, Path, config\n"
         "settings = config(sys.argv[1], Path(sys.argv[2]))\n"
         "asyncio.run(Agent(settings, metrics_address='127.0.0.1:1', command=FAKE).run())\n"
     )

@@ -12,7 +12,7 @@ from takt.v1 import workers_pb2 as pb
 
 from stage_worker.engine.ledger import Activity
 from tests.contract.fake_data_service import FakeDataService, serving
-from tests.contract.scripted_executor import SPEC, ExecutorUnderTest, ScriptedCoordinator, commands
+from tests.contract.scripted_executor import ORPHAN_SECONDS, SPEC, ExecutorUnderTest, ScriptedCoordinator, commands
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -194,10 +194,30 @@ def test_executor_commands_after_a_gap_are_fatal(executor: ExecutorUnderTest, co
     assert executor.process.wait(timeout=30) == 1
 
 
-def test_executor_without_its_coordinator_ends(executor: ExecutorUnderTest, coordinator: ScriptedCoordinator) -> None:
+def test_executor_of_an_attempt_that_is_over_ends(
+    executor: ExecutorUnderTest, coordinator: ScriptedCoordinator
+) -> None:
     begin(coordinator)
     coordinator.hang_up()
     assert executor.process.wait(timeout=30) == 1
+    assert "the attempt is over" in executor.log.read_text()
+
+
+def test_executor_whose_coordinator_does_not_come_back_in_time_ends(
+    coordinator: ScriptedCoordinator, data_service: FakeDataService, tmp_path: Path
+) -> None:
+    with serving(data_service) as data_address:
+        with coordinator.serving() as address:
+            executor = ExecutorUnderTest(address, tmp_path)
+            executor.give_work(data_service=data_address)
+            begin(coordinator)
+            lost_at = time.monotonic()
+        try:
+            assert executor.process.wait(timeout=30) == 1
+            assert time.monotonic() - lost_at >= ORPHAN_SECONDS
+            assert "the stream to the coordinator broke: UNAVAILABLE" in executor.log.read_text()
+        finally:
+            executor.end()
 
 
 def test_executor_model_that_cannot_be_loaded_is_told(coordinator: ScriptedCoordinator, tmp_path: Path) -> None:

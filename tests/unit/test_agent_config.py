@@ -19,6 +19,7 @@ def config(**changes: Any) -> AgentConfig:
         "metrics_port": 7721,
         "standby": True,
         "wait_seconds": 60.0,
+        "orphan_seconds": 20.0,
     }
     return AgentConfig(**{**settings, **changes})
 

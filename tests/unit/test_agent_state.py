@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from stage_worker.agent_state import (
-    STANDBY_DELAY_SECONDS,
+from stage_worker.agent_events import (
     Abandoned,
-    AgentState,
     Assigned,
     Command,
+    CoordinatorFound,
+    CoordinatorLost,
     EndCause,
     Event,
     Exited,
@@ -23,9 +23,8 @@ from stage_worker.agent_state import (
     StartStandby,
     Ticked,
     Work,
-    advance,
-    readiness,
 )
+from stage_worker.agent_state import STANDBY_DELAY_SECONDS, AgentState, advance, readiness
 from stage_worker.engine.ledger import Activity
 from stage_worker.record import Record, RecordReader, Snapshot
 
@@ -52,7 +51,7 @@ class Story:
     """An agent to which things happen, one after the other."""
 
     def __init__(self) -> None:
-        self.state = AgentState(standby_at=None)
+        self.state = AgentState(standby_at=None, orphan_seconds=30.0)
         self.now = 100.0
 
     def hear(self, event: Event, *, after: float = 0.0) -> tuple[Command, ...]:
@@ -156,14 +155,55 @@ def test_release_of_another_attempt_changes_nothing(running: Story, job: str, at
     assert running.hear(Released(job, attempt, 0.0)) == ()
 
 
-def test_lost_coordinator_kills_the_executor(running: Story) -> None:
-    assert running.hear(Abandoned("stream lost")) == (KillExecutor(),)
+def test_agent_told_to_stop_kills_the_executor(running: Story) -> None:
+    assert running.hear(Abandoned("told to stop")) == (KillExecutor(),)
     said = ended(running.hear(Exited(-9)))
-    assert (said.cause, said.message) == (EndCause.RELEASED, "the agent killed the executor: stream lost")
+    assert (said.cause, said.message) == (EndCause.RELEASED, "the agent killed the executor: told to stop")
+
+
+def test_agent_told_to_stop_without_an_executor_does_nothing(story: Story) -> None:
+    assert story.hear(Abandoned("told to stop")) == ()
+
+
+def test_lost_coordinator_has_the_orphan_limit_to_come_back(running: Story) -> None:
+    assert running.hear(CoordinatorLost("stream broke")) == ()
+    look = replace(snapshot(), pulse=1.0)
+    for beat in range(1, 60):
+        running.hear(CoordinatorLost("nobody answers"))  # again and again; the first one counts
+        assert running.hear(Ticked(replace(look, pulse=float(beat))), after=0.5) == ()
+    assert running.hear(Ticked(replace(look, pulse=60.0)), after=0.5) == (KillExecutor(),)
+    said = ended(running.hear(Exited(-9)))
+    assert said.cause is EndCause.RELEASED
+    assert "no coordinator came back within 30 s (stream broke)" in said.message
+
+
+def test_coordinator_that_comes_back_in_time_finds_the_executor_and_the_next_loss_begins_anew(running: Story) -> None:
+    running.hear(CoordinatorLost("stream broke"))
+    running.hear(CoordinatorFound(), after=29.9)
+    assert running.watch(9.0, snapshot()) == []
+    running.hear(CoordinatorLost("stream broke"))
+    assert running.hear(Ticked(snapshot(pulse=1.0)), after=29.9) == ()
+    assert running.hear(Ticked(snapshot(pulse=1.0)), after=0.2) == (KillExecutor(),)
 
 
 def test_lost_coordinator_without_an_executor_changes_nothing(story: Story) -> None:
-    assert story.hear(Abandoned("stream lost")) == ()
+    before = story.state
+    assert story.hear(CoordinatorLost("stream broke")) == ()
+    assert story.hear(CoordinatorFound()) == ()
+    assert story.state == before
+
+
+def test_same_assignment_again_is_no_second_executor_and_no_refusal(running: Story) -> None:
+    assert running.hear(Assigned(WORK)) == ()
+    assert running.state.running is not None
+
+
+def test_last_end_is_kept_for_a_coordinator_that_did_not_hear_it(running: Story) -> None:
+    assert running.state.last_said is None
+    said = ended(running.hear(Exited(3)))
+    running.hear(CoordinatorLost("stream broke"), after=5.0)
+    running.hear(Ticked(None), after=5.0)
+    assert running.state.last_said == said
 
 
 def test_executor_killed_by_the_agent_but_dead_by_another_signal_keeps_its_own_cause(running: Story) -> None:
