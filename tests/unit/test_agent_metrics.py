@@ -3,8 +3,8 @@
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from stage_worker.agent_metrics import ExecutorCollector, Exposed
 from stage_worker.agent_events import Work
+from stage_worker.agent_metrics import ExecutorCollector, Exposed
 from stage_worker.engine.commands import Op
 from stage_worker.engine.ledger import Activity, Ledger
 from stage_worker.record import Record, RecordReader, RecordWriter
