@@ -11,6 +11,7 @@ from takt.rpc.errors import AddressInUseError, TaktError
 
 from coordinator.ownership import FolderInUseError, Ownership
 from coordinator.service import Settings, serve_until_stopped
+from coordinator.store import LostError
 
 USAGE_EXIT = 2
 FOLDER_EXIT = 4
@@ -72,13 +73,13 @@ def serve(
 
 
 def main() -> int:
-    """Run the program; return its exit code: 2 for wrong use, 4 for a folder and 5 for an address in use."""
+    """Run the program; return its exit code: 2 for wrong use, 4 for another's folder, 5 for an address in use."""
     try:
         app(prog_name="python -m coordinator")
     except (TaktError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         match error:
-            case FolderInUseError():
+            case FolderInUseError() | LostError():
                 return FOLDER_EXIT
             case AddressInUseError():
                 return ADDRESS_EXIT

@@ -175,7 +175,7 @@ class Jobs:
 
     async def _adopt(self, record: JobRecord) -> None:
         """Take over a job whose coordinator is gone, and queue it again."""
-        files, owner = JobFiles.of(self._state_dir, record.id), self._ownership.owner
+        files = JobFiles.of(self._state_dir, record.id)
         waits = record.state is JobState.QUEUED
         cancels = record.state is JobState.CANCELLING
         state = JobState.CANCELLED if cancels else JobState.RECOVERING
@@ -183,14 +183,18 @@ class Jobs:
         reason += " before it was seen to end" if cancels else "; it goes on as soon as it has its slots"
         change = StateChange(state=state, reason=reason, attempt=record.attempt, step=record.step, time=time.time())
 
-        def write(store: Store) -> None:
-            store.set_owner(record.id, owner)
-            files.create(record.spec_json)
-            files.repair(store.steps(record.id), store.evaluations(record.id))
-            if not waits:
-                store.change_state(record.id, change)
+        def write(store: Store) -> bool:
+            taken = store.take_over(record.id, owner=record.owner)
+            if taken:
+                with store.owned(record.id):
+                    files.create(record.spec_json)
+                    files.repair(store.steps(record.id), store.evaluations(record.id))
+                    if not waits:
+                        store.change_state(record.id, change)
+            return taken
 
-        await self._services.journal.do(write)
+        if not await self._services.journal.do(write):
+            return  # another coordinator was quicker
         self._ownership.bury(record.owner)
         if not cancels:
             self._queue.add(Queued(job=record.id, spec=from_json(record.spec_json)))

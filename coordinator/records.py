@@ -152,6 +152,20 @@ class EvaluationRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who serves a state folder."""
+
+    epoch: int
+    """How many have served it so far, this one with them."""
+    owner: str
+    """Coordinator process."""
+    address: str
+    """Where it listens, host:port; empty before it does."""
+    beat: float
+    """When it last said that it lives, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job with everything that is told of it."""
 

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import functools
+import sqlite3
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,12 +29,12 @@ from coordinator.jobs_servicer import JobServicer
 from coordinator.journal import Journal
 from coordinator.membership import SlotState
 from coordinator.metrics import Census, RunMetrics
-from coordinator.ownership import Ownership
+from coordinator.ownership import BEAT_SECONDS, Ownership
 from coordinator.queue import Queue
 from coordinator.records import JobState
 from coordinator.run_services import RunServices
 from coordinator.runs import Runs
-from coordinator.store import Store
+from coordinator.store import LostError, Store
 from coordinator.workers_servicer import WorkerServicer
 
 TICK_SECONDS = 0.5
@@ -69,7 +72,9 @@ class Coordinator:
         self._settings = settings
         self._ownership = ownership
         self._registry = CollectorRegistry()
-        self._journal = Journal(settings.state_dir)
+        self._journal = Journal(
+            functools.partial(Store.open, settings.state_dir, owner=ownership.owner, needs_lease=not settings.embedded)
+        )
         self._agents = Agents()
         self._data = DataClient(settings.data_service)
         services = RunServices(
@@ -94,7 +99,8 @@ class Coordinator:
         self._stopping = False
         self._server: RunningServer | None = None
         self._http: HttpEndpoint | None = None
-        self._beat: asyncio.Task[None] | None = None
+        self._time: asyncio.Task[None] | None = None
+        self._lease: asyncio.Task[None] | None = None
 
     async def start(self) -> tuple[str, str]:
         """Start everything; return the addresses of the gRPC server and of the metrics.
@@ -105,6 +111,8 @@ class Coordinator:
             AddressInUseError: another process listens there.
         """
         await self._journal.open()
+        if not self._settings.embedded:
+            self._lease = asyncio.create_task(self._keep_lease())
         build_info(self._registry, version("takt-train"))
         self._registry.register(Census(jobs=self._count_jobs, slots=self._count_slots))
         self._server = await serve(
@@ -120,8 +128,9 @@ class Coordinator:
         metrics_address = self._http.start()
         self._ownership.publish(self._server.address)
         if not self._settings.embedded:
+            await self._beat()
             await self._jobs.adopt_all()
-        self._beat = asyncio.create_task(self._keep_time())
+        self._time = asyncio.create_task(self._keep_time())
         return self._server.address, metrics_address
 
     async def stop(self, reason: str) -> None:
@@ -130,14 +139,27 @@ class Coordinator:
             return
         self._stopping = True
         _log.info("coordinator stops", reason=reason)
-        if self._beat is not None:
-            self._beat.cancel()
+        if self._time is not None:
+            self._time.cancel()
             await self._queue.stop(
                 "the coordinator was stopped",
                 grace_seconds=STOP_GRACE_SECONDS,
                 limit_seconds=STOP_LIMIT_SECONDS,
                 drop_waiting=self._settings.embedded,
             )
+        await self.leave()
+
+    @property
+    def lost(self) -> asyncio.Future[LostError]:
+        """Done, with what happened, once another coordinator has taken over what this one writes."""
+        return self._journal.lost
+
+    async def leave(self) -> None:
+        """Stop serving at once; runs are left as they are, for whoever has them now."""
+        self._stopping = True
+        for task in (self._time, self._lease):
+            if task is not None:
+                task.cancel()
         self._agents.close()
         if self._server is not None:
             await self._server.stop(0.5)
@@ -156,6 +178,18 @@ class Coordinator:
             except Exception:
                 _log.exception("slots, runs or the queue could not be looked at; this is tried again")
                 await asyncio.sleep(TICK_SECONDS)
+
+    async def _keep_lease(self) -> None:
+        while True:
+            try:
+                await self._beat()
+            except sqlite3.OperationalError as error:
+                _log.warning("the lease of the state folder cannot be renewed; this is tried again", reason=str(error))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _beat(self) -> None:
+        address = "" if self._server is None else self._server.address
+        await self._journal.do(lambda store: store.beat(address, now=time.time()))
 
     def _add_servicers(self, server: grpc.aio.Server) -> None:
         files = JobFiles(self._settings.state_dir / "jobs")
@@ -182,15 +216,29 @@ async def serve_until_stopped(settings: Settings, ownership: Ownership, *, exit_
 
     Raises:
         TaktError: it could not be started.
+        LostError: another coordinator has taken over its folder, or one of its jobs.
     """
     stopped = until_stopped(exit_with_stdin=exit_with_stdin)
     coordinator = Coordinator(settings, ownership)
+    serving = asyncio.create_task(_serve(coordinator, settings.state_dir, stopped))
+    lost = coordinator.lost
+    lost.add_done_callback(lambda _: serving.cancel())
+    try:
+        await serving
+    except asyncio.CancelledError:
+        if not lost.done():
+            raise
+        await coordinator.leave()
+        raise lost.result() from None
+
+
+async def _serve(coordinator: Coordinator, state_dir: Path, stopped: asyncio.Future[str]) -> None:
     try:
         address, metrics_address = await coordinator.start()
         announce("coordinator", address, metrics_address)
-        _log.info("coordinator serves", address=address, state_dir=str(settings.state_dir))
+        _log.info("coordinator serves", address=address, state_dir=str(state_dir))
         reason = await stopped
-    except BaseException:
+    except Exception:
         await coordinator.stop("it could not be started")
         raise
     await coordinator.stop(reason)

@@ -1,5 +1,10 @@
 """The tables of the job store, and what brings a store of an older version to them."""
 
+import sqlite3
+from pathlib import Path
+
+from coordinator.transaction import Transaction
+
 VERSION = 4
 """Of the tables below; a store of an older version is brought to it, one of a newer version is refused."""
 
@@ -48,14 +53,28 @@ _UPGRADES = {
 }
 """What brings a store of each older version to the next one."""
 
+BUSY_SECONDS = 10.0
+"""How long a writer waits for another one."""
 
-def statements_from(version: int) -> list[str]:
-    """Return what brings a store of ``version`` to `VERSION`, statement by statement; an empty file has version 0."""
-    # A table that is made here has all its columns.
-    upgrades = [_UPGRADES[old] for old in range(version, VERSION)] if version else []
-    return [
-        statement
-        for script in (_SCHEMA, *upgrades, f"PRAGMA user_version={VERSION}")
-        for statement in script.split(";")
-        if statement.strip()
-    ]
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection that writes the store in a file, which is brought to `VERSION`, or made.
+
+    Raises:
+        sqlite3.Error: it cannot be written, or is no store.
+        ValueError: it is of a newer version.
+    """
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    with Transaction(connection):  # one process after the other, or both would add the same columns
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise ValueError(f"it has format {version}, this program writes {VERSION}")
+        # A table that is made here has all its columns.
+        upgrades = [_UPGRADES[old] for old in range(version, VERSION)] if version else []
+        for script in (_SCHEMA, *upgrades, f"PRAGMA user_version={VERSION}"):
+            for statement in script.split(";"):
+                connection.execute(statement)
+    return connection

@@ -18,7 +18,7 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a state folder with the jobs `older`, which succeeded, and `newer`, which waits."""
     monkeypatch.setattr(source, "DEFAULT_COORDINATOR", NOBODY)
     monkeypatch.delenv("TAKT_COORDINATOR", raising=False)
-    store = Store.open(tmp_path)
+    store = Store.open(tmp_path, owner="c")
     for number, name in enumerate(("older", "newer")):
         store.add_job(
             JobRecord(

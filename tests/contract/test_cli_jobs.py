@@ -306,13 +306,15 @@ def test_a_named_folder_with_jobs_is_answered_for_by_its_own_coordinator_only(
     takt: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     takt.jobs.jobs["j"] = pb.Job(id="j")
-    Store.open(tmp_path).close()
+    Store.open(tmp_path, owner="me").close()
     monkeypatch.setattr(source, "DEFAULT_COORDINATOR", takt.address)
     list_of_folder = ["list", "--state-dir", str(tmp_path), "--output", "json"]
     assert main(list_of_folder) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == []
 
     monkeypatch.setattr(source, "DEFAULT_COORDINATOR", "127.0.0.1:9")
-    (tmp_path / "coordinator.lock").write_text(json.dumps({"pid": 1, "address": takt.address}))
+    store = Store.open(tmp_path, owner="me")
+    store.take_lease(seen=None, now=0.0)
+    store.beat(takt.address, now=0.0)
     assert main(list_of_folder) == 0
     assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == ["j"]

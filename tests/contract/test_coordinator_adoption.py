@@ -17,7 +17,7 @@ from coordinator.store import Store
 def leave_job(state_dir: Path, *, job: str, owner: str, running: bool) -> None:
     """Leave a job as a coordinator does that was killed; its second step never came into steps.jsonl."""
     text = spec_json()
-    store = Store.open(state_dir)
+    store = Store.open(state_dir, owner=owner)
     record = JobRecord(
         id=job, name="tiny", spec_json=text, digest=digest(from_json(text)), owner=owner, num_slots=2,
         state=JobState.QUEUED, reason="submitted", created=1.0,
