@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from coordinator.failure import Fault
+from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError, JobState
 from coordinator.start import AgreedState
 
@@ -156,6 +156,11 @@ class Faulted:
     """Something is wrong: an executor's own failure, or what the coordinator itself met."""
 
     fault: Fault
+
+    @classmethod
+    def met(cls, kind: str, error: Exception) -> "Faulted":
+        """Return what the coordinator itself met; ``kind`` is a ``JobError.type``."""
+        return cls(Fault(kind=FaultKind.COORDINATOR, error=JobError(type=kind, message=str(error))))
 
 
 @dataclass(frozen=True, slots=True)

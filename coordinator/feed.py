@@ -8,9 +8,10 @@ from takt.v1 import commands_pb2
 class Feed:
     """The commands of one executor, in the order they are offered."""
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self, *, strict: bool, num_before: int = 0) -> None:
+        """Begin behind ``num_before`` commands, which the executor has or has done."""
         self._strict = strict
-        self._next_seq = 1
+        self._next_seq = num_before + 1
         self._held: deque[commands_pb2.StepCommands] = deque()
         self._out: deque[commands_pb2.StepCommands] = deque()
         """What was let out and is not known to be done."""

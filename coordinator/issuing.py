@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from takt.v1 import data_pb2
 
-from coordinator.data_client import DataClient
+from coordinator.data_client import DataClient, DataError
 from coordinator.dispatch import TRAIN_SPLIT, Dispatch
 from coordinator.events import Item, ItemKind
 from coordinator.lookahead import Lookahead
@@ -24,6 +24,7 @@ class Issuing:
         *,
         job: str,
         sequence: Sequence,
+        first_step: int,
         credit: int,
         dispatch: Dispatch,
         digests: Mapping[str, str],
@@ -33,6 +34,8 @@ class Issuing:
     ) -> None:
         self._job = job
         self._sequence = sequence
+        self._first_step = first_step
+        self._has_described = asyncio.Event()
         self._ahead = credit + MARGIN_STEPS
         self._dispatch = dispatch
         self._digests = digests
@@ -49,8 +52,21 @@ class Issuing:
         """Send an item after those that were issued before."""
         self._items.put_nowait(item)
 
-    def take_description(self, step: int) -> data_pb2.StepDescription:
-        """Return the description that a training step was issued with, and forget it."""
+    async def take_description(self, step: int) -> data_pb2.StepDescription:
+        """Return the description that a training step was issued with, and forget it.
+
+        Workers that another coordinator issued it to may have done it before it is described here.
+
+        Raises:
+            DataError: nothing more can be issued, this step neither.
+        """
+        while step not in self._described:
+            self._has_described.clear()
+            waiting = asyncio.create_task(self._has_described.wait())
+            await asyncio.wait({waiting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if self._task.done() and step not in self._described:
+                raise DataError(f"step {step} was not described, so it cannot be written down")
         return self._described.pop(step)
 
     def close(self) -> None:
@@ -62,7 +78,7 @@ class Issuing:
 
     async def _run(self) -> None:
         self._training = self._lookahead(
-            data_pb2.PHASE_TRAIN, TRAIN_SPLIT, self._sequence.total_steps, first=self._sequence.begins_after + 1
+            data_pb2.PHASE_TRAIN, TRAIN_SPLIT, self._sequence.total_steps, first=self._first_step
         )
         try:
             while True:
@@ -79,6 +95,7 @@ class Issuing:
             case ItemKind.TRAIN if self._training is not None:
                 description = await self._training.take(item.step)
                 self._described[item.step] = description
+                self._has_described.set()
                 return description
             case ItemKind.EVALUATE:
                 if item.step == 1 or self._evaluation is None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from takt.rpc.errors import UnreachableError
@@ -13,16 +14,18 @@ from coordinator.beginning import find_saved
 from coordinator.checkpoints import DamagedCheckpointError
 from coordinator.files import JobFiles
 from coordinator.inspection import inspect
+from coordinator.kept import KeptAttempt
 from coordinator.membership import Demand, Slot
-from coordinator.planning import JobPlan
+from coordinator.planning import JobPlan, plan_job
 from coordinator.problem import SpecError
-from coordinator.records import JobError, JobState, StateChange
+from coordinator.records import JobError, JobState, StateChange, WorkerRecord
 from coordinator.run_services import RunServices
 from coordinator.runner import Runner
 from coordinator.runs import Runs
 from coordinator.spec import JobSpec
-from coordinator.start import Start
+from coordinator.start import Carried, Start
 from coordinator.store import Store
+from coordinator.workers import places_of
 
 INSPECT_SECONDS = 60.0
 RETRY_SECONDS = 2.0
@@ -95,7 +98,9 @@ class Queue:
             slots = membership.chosen(queued.num_slots)
             self._services.agents.assign(queued.job, slots)
             self._waiting.remove(queued)
-            self._admitted[queued.job] = asyncio.create_task(self._carry_out(queued, slots))
+            self._admitted[queued.job] = asyncio.create_task(
+                self._carry_out(queued, [slot.agent for slot in slots], self._begun(queued, slots))
+            )
             self.look()
         for waiting in found.waiting:
             await self._say(ripe[waiting.job], waiting.reason, waiting.missing_slots)
@@ -124,24 +129,27 @@ class Queue:
         for queued in self._waiting if drop_waiting else ():
             await self._end(queued.job, JobState.CANCELLED, reason)
 
-    async def _carry_out(self, queued: Queued, slots: Sequence[Slot]) -> None:
+    async def carry_on(
+        self, queued: Queued, kept: KeptAttempt, carried: Carried, workers: Sequence[WorkerRecord], *, attempt: int
+    ) -> None:
+        """Carry on an attempt that another coordinator began; return when its workers, who hold slots, can come."""
+        runner = await self._carried_on(queued, kept, carried, workers, attempt=attempt)
+        begun = self._carry_out(queued, [worker.agent for worker in workers], runner)
+        self._admitted[queued.job] = asyncio.create_task(begun)
+        await asyncio.sleep(0)  # by then it is among the runs
+
+    async def _carry_out(
+        self, queued: Queued, agents: Sequence[str], prepared: Runner | Coroutine[Any, Any, Runner | None]
+    ) -> None:
+        """Carry out a run on the slots of ``agents``, or what ``prepared`` returns, if it returns anything."""
         job = queued.job
         runner: Runner | None = None
         try:
-            plan = await self._planned(queued)
-            if plan is not None:
-                files = JobFiles.of(self._state_dir, job)
-                attempt, start = await self._start(job, plan)
-                runner = Runner(
-                    job=job,
-                    attempt=attempt,
-                    start=start,
-                    plan=plan,
-                    slots=slots,
-                    files=files,
-                    services=self._services,
-                )
+            runner = prepared if isinstance(prepared, Runner) else await prepared
+            if runner is not None:
                 await self._runs.carry_out(runner)
+                if runner.state is JobState.RECOVERING:
+                    self._waiting.append(queued)
         except asyncio.CancelledError:
             if runner is None:
                 self._waiting.insert(0, queued)
@@ -154,10 +162,45 @@ class Queue:
         finally:
             del self._admitted[job]
             self._services.metrics.ended(job)
-            for slot in slots:
-                if runner is None or runner.is_gone(slot.agent):
-                    self._services.agents.free(slot.agent)
+            for agent in agents:
+                if runner is None or runner.is_gone(agent):
+                    self._services.agents.free(agent)
             self.look()
+
+    async def _begun(self, queued: Queued, slots: Sequence[Slot]) -> Runner | None:
+        """Return the next attempt of an admitted job; None where it was refused or has to wait."""
+        plan, job = await self._planned(queued), queued.job
+        if plan is None:
+            return None
+        attempt, start = await self._start(job, plan)
+        return Runner(
+            job=job,
+            attempt=attempt,
+            start=start,
+            plan=plan,
+            places=places_of(plan, [(slot.agent, slot.host) for slot in slots]),
+            files=JobFiles.of(self._state_dir, job),
+            services=self._services,
+        )
+
+    async def _carried_on(
+        self, queued: Queued, kept: KeptAttempt, carried: Carried, workers: Sequence[WorkerRecord], *, attempt: int
+    ) -> Runner:
+        job = queued.job
+        plan = await asyncio.to_thread(plan_job, queued.spec, model=kept.model, data=kept.data)
+        files = JobFiles.of(self._state_dir, job)
+
+        self._services.metrics.planned(job, bubble_fraction=float(plan.prediction.bubble_fraction))
+        return Runner(
+            job=job,
+            attempt=attempt,
+            start=kept.start,
+            carried=carried,
+            plan=plan,
+            places=places_of(plan, [(worker.agent, worker.host) for worker in workers]),
+            files=files,
+            services=self._services,
+        )
 
     async def _planned(self, queued: Queued) -> JobPlan | None:
         """Return the plan of an admitted job, all of it on disk; None where it was refused or has to wait."""
@@ -194,12 +237,23 @@ class Queue:
         for notice in found.notices:
             _log.warning("a checkpoint cannot be used", job=job, reason=notice)
 
-        def read(store: Store) -> tuple[int, Start]:
+        def keep(store: Store) -> tuple[int, Start]:
             record = store.job(job)
             assert record is not None, "a job that was queued is in the store"
-            return record.attempt + 1, Start.after(found, store.steps(job), store.evaluations(job))
+            start = Start.after(found, store.steps(job), store.evaluations(job))
+            if not record.step and start.step:
+                store.set_start(job, start.step)  # another job's state
+            kept = KeptAttempt(
+                model=plan.model,
+                data=plan.data,
+                begins_after=start.step,
+                committed=start.committed,
+                evaluated=start.evaluations,
+            )
+            store.set_facts(job, kept.text())
+            return record.attempt + 1, start
 
-        return await self._services.journal.do(read)
+        return await self._services.journal.do(keep)
 
     async def _say(self, queued: Queued, reason: str, missing_slots: int) -> None:
         if queued.waits_for == (reason, missing_slots):

@@ -3,14 +3,12 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
 
 import structlog
 from takt.v1 import workers_pb2 as pb
 
 from coordinator.assignment import assignment_of
 from coordinator.data_client import DataError
-from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of, step_times_of
 from coordinator.dispatch import Dispatch
 from coordinator.events import (
     Assign,
@@ -20,37 +18,33 @@ from coordinator.events import (
     CommitCheckpoint,
     CommitEvaluation,
     CommitStep,
-    Connected,
-    Disconnected,
     Event,
     Faulted,
     Issue,
     Item,
     ItemKind,
-    Progressed,
     Release,
     SendRendezvous,
-    StoreOpened,
 )
-from coordinator.failure import Fault, FaultKind
 from coordinator.files import JobFiles
+from coordinator.hearing import Hearing
 from coordinator.issuing import Issuing
-from coordinator.membership import Slot
+from coordinator.numbering import commands_before
 from coordinator.planning import JobPlan
-from coordinator.receipts import Receipts, evaluation, subject_of
+from coordinator.receipts import Receipts, evaluation
 from coordinator.records import JobError, JobState, StateChange, WorkerRecord
 from coordinator.results import Results
-from coordinator.run import advance, begin
+from coordinator.run import advance, begin, carry_on
 from coordinator.run_services import RunServices
-from coordinator.run_state import Life, RunSetting
+from coordinator.run_state import Life, Place, RunSetting
 from coordinator.scoring import EvaluationError
 from coordinator.sequence import sequence_of
-from coordinator.start import Start
+from coordinator.start import Carried, Start
 from coordinator.store import Store
-from coordinator.streams import Outbox, Streams
+from coordinator.streams import Streams
 from coordinator.trace.collected import Collected
 from coordinator.tracing import Tracing
-from coordinator.workers import Figures, places_of
+from coordinator.workers import Figures
 
 CANCEL_SECONDS = 2.0
 """How long the request to cancel waits for the run to take note."""
@@ -67,20 +61,36 @@ class Runner:
         job: str,
         attempt: int,
         start: Start,
+        carried: Carried | None = None,
         plan: JobPlan,
-        slots: Iterable[Slot],
+        places: tuple[Place, ...],
         files: JobFiles,
         services: RunServices,
     ) -> None:
+        """Prepare an attempt.
+
+        Args:
+            job: its job.
+            attempt: its number, from 1.
+            start: where it begins, or began.
+            carried: how far it has come where another coordinator began it; None begins it.
+            plan: what is run.
+            places: of its workers.
+            files: of its job.
+            services: what all runs work with.
+        """
         self.job = job
         self.attempt = attempt
         self._plan = plan
         self._start = start
         self._services = services
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        places = places_of(plan, slots)
+        sequence = sequence_of(plan, start)
+        self._next_step = (start.step if carried is None else carried.step) + 1
         self._receipts = Receipts(len(places))
-        self._streams = Streams(len(places), strict=services.strict, receipts=self._receipts)
+        self._streams = Streams(
+            commands_before(plan, sequence, step=self._next_step - 1), strict=services.strict, receipts=self._receipts
+        )
         self._figures = Figures(len(places))
         self._results = Results(
             job=job,
@@ -93,7 +103,7 @@ class Runner:
         )
         self._setting = RunSetting(
             places=places,
-            sequence=sequence_of(plan, start),
+            sequence=sequence,
             credit=services.credit,
             step_timeout_seconds=plan.spec.limits.step_timeout_seconds,
             lease_seconds=plan.spec.limits.lease_seconds,
@@ -104,10 +114,29 @@ class Runner:
             schedule=plan.train.schedule,
             files=files,
         )
-        self._state, self._first_commands = begin(
-            self._setting, time.monotonic(), step=start.committed, notices=start.notices
-        )
+        now = time.monotonic()
+        if carried is None:
+            begun = begin(self._setting, now, step=start.committed, notices=start.notices)
+        else:
+            begun = carry_on(self._setting, now, carried)
+        self._state, self._first_commands = begun
         self._issuing: Issuing | None = None
+        self.hearing = Hearing(
+            places=places,
+            streams=self._streams,
+            receipts=self._receipts,
+            figures=self._figures,
+            tracing=self._tracing,
+            results=self._results,
+            post=self.post,
+            outstanding=lambda: self._state.outstanding,
+        )
+        """What its executors speak to."""
+
+    @property
+    def state(self) -> JobState:
+        """What the run has come to; RECOVERING where it is over and its job is not."""
+        return self._state.state
 
     @property
     def workers(self) -> tuple[WorkerRecord, ...]:
@@ -127,59 +156,23 @@ class Runner:
         """Tell what happened."""
         self._events.put_nowait(event)
 
-    def connect(self, hello: pb.ExecutorHello) -> Outbox:
-        """An executor takes up its place; return what it is to be sent.
-
-        Raises:
-            StreamTakenError: the place is taken.
-        """
-        outbox = self._streams.open(hello.worker, pid=hello.pid, done_seq=hello.done_seq)
-        self._streams.note_time(hello.worker, hello.sent)
-        self.post(Connected(hello.worker, hello.pid))
-        return outbox
-
-    def disconnected(self, worker: int, outbox: Outbox) -> None:
-        """A stream of an executor has ended; one that a later stream replaced is of no interest."""
-        if self._streams.ended(worker, outbox):
-            self.post(Disconnected(worker))
-
-    def told(self, worker: int, message: pb.ExecuteRequest) -> None:
-        """An executor said something; what it says again is dropped."""
-        self._figures.heard(worker)
-        if not self._receipts.note(worker, message.number, subject_of(message, self._state.outstanding)):
-            return
-        match message.WhichOneof("message"):
-            case "store_opened":
-                self.post(StoreOpened(worker, message.store_opened.address))
-            case "ready":
-                self.post(ready_of(worker, message.ready))
-            case "done":
-                self._streams.done(worker, message.done.seq)
-                self.post(Progressed(worker))
-            case "step":
-                reported = reported_of(worker, message.step)
-                self._figures.add(reported.result)
-                self._streams.done(worker, message.step.last_seq)
-                self._streams.note_time(worker, message.step.sent)
-                if reported.kind is ItemKind.TRAIN:
-                    self._tracing.add(worker, step_times_of(message.step))
-                self.post(reported)
-            case "rows":
-                self._take_rows(worker, message.rows)
-            case "saved":
-                self.post(saved_of(worker, message.saved))
-            case "failure":
-                stages, log = self._setting.places[worker].stages, f"logs/worker-{worker}.log"
-                self.post(faulted_of(worker, message.failure, stages=stages, log=log))
-
     async def run(self) -> None:
         """Carry the run out; return when it has ended, and all of it is on disk."""
         train, layers = self._plan.train, [piece.num_layers for piece in self._plan.partition]
         chunks = train.placement.num_chunks
-        _log.info("job begins", job=self.job, schedule=train.schedule, num_chunks=chunks, layers_per_stage=layers)
+        _log.info(
+            "job begins",
+            job=self.job,
+            attempt=self.attempt,
+            step=self._next_step,
+            schedule=train.schedule,
+            num_chunks=chunks,
+            layers_per_stage=layers,
+        )
         self._issuing = Issuing(
             job=self.job,
             sequence=self._setting.sequence,
+            first_step=self._next_step,
             credit=self._setting.credit,
             dispatch=Dispatch(self._plan, job=self.job, attempt=self.attempt),
             digests={split.name: split.digest for split in self._plan.data.splits},
@@ -189,7 +182,7 @@ class Runner:
         )
         try:
             await self._obey_all(self._first_commands)
-            while not self._state.state.is_final:
+            while not self._state.is_over:
                 await self._handle(await self._events.get())
                 self._events.task_done()
         finally:
@@ -226,7 +219,7 @@ class Runner:
             except (EvaluationError, OSError, ValueError) as error:
                 _log.exception("a result of the run could not be kept", job=self.job)
                 # Ahead of all that is waiting, so that the run cannot succeed meanwhile.
-                await self._handle(_fault("coordinator", error))
+                await self._handle(Faulted.met("coordinator", error))
 
     async def _obey(self, command: Command) -> None:
         match command:
@@ -241,7 +234,7 @@ class Runner:
             case Issue(item):
                 self._issuing_now.issue(item)
             case CommitStep(step, results):
-                await self._results.commit_step(results, self._issuing_now.take_description(step))
+                await self._results.commit_step(results, await self._issuing_now.take_description(step))
                 self._receipts.settle(Item(ItemKind.TRAIN, step, step))
                 self._tracing.write_if_due()
             case CommitCheckpoint(step, shards, agreed):
@@ -251,7 +244,7 @@ class Runner:
                 await self._results.commit_evaluation(after, split)
                 self._receipts.settle(evaluation(split, after))
             case ChangeState():
-                if command.state.is_final:
+                if command.state.is_final or command.state is JobState.RECOVERING:
                     await self._tracing.finish()
                 if command.state is JobState.RUNNING:
                     self._results.start()
@@ -272,14 +265,7 @@ class Runner:
 
     def _issuing_failed(self, error: Exception) -> None:
         _log.error("no more steps can be issued", job=self.job, exc_info=error)
-        self.post(_fault("data" if isinstance(error, DataError) else "coordinator", error))
-
-    def _take_rows(self, worker: int, message: pb.EvaluationRows) -> None:
-        try:
-            self._results.add_rows(message.split, rows_of(message))
-            self.post(Progressed(worker))
-        except EvaluationError as error:
-            self.post(_fault("coordinator", error))
+        self.post(Faulted.met("data" if isinstance(error, DataError) else "coordinator", error))
 
     def _assignment(self, worker: int) -> pb.Assignment:
         return assignment_of(
@@ -299,8 +285,3 @@ class Runner:
         if self._issuing is None:
             raise RuntimeError("the run has not begun")
         return self._issuing
-
-
-def _fault(kind: str, error: Exception) -> Faulted:
-    """Return what the coordinator itself met as an event."""
-    return Faulted(Fault(kind=FaultKind.COORDINATOR, error=JobError(type=kind, message=str(error))))

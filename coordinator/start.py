@@ -60,8 +60,10 @@ class ReplayError(ValueError):
 class Start:
     """Where an attempt begins."""
 
+    step: int = 0
+    """Step that it begins after."""
     saved: SavedState | None = None
-    """What it goes on from; None where it begins with step 1."""
+    """What it goes on from; None where it begins with step 1, or has begun long ago."""
     steps: Mapping[int, StepRecord] = field(default_factory=dict)
     """Committed steps that it does again."""
     evaluations: frozenset[tuple[int, str]] = frozenset()
@@ -74,16 +76,12 @@ class Start:
         """Return the start behind ``found`` of a job that has all of ``steps`` and ``evaluations`` in its journal."""
         step = 0 if found.saved is None else found.saved.step
         return cls(
+            step=step,
             saved=found.saved,
             notices=found.notices,
             steps={record.step: record for record in steps if record.step > step},
             evaluations=frozenset((record.step, record.split) for record in evaluations),
         )
-
-    @property
-    def step(self) -> int:
-        """Step that the attempt begins after."""
-        return 0 if self.saved is None else self.saved.step
 
     @property
     def committed(self) -> int:

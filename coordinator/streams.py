@@ -5,6 +5,7 @@ A stream that breaks costs nothing: the same executor opens another, and is sent
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from takt.rpc.errors import TaktError
 from takt.v1 import commands_pb2
@@ -25,8 +26,10 @@ class StreamTakenError(TaktError):
 class Streams:
     """One stream a worker at a time; each worker has one process in a run."""
 
-    def __init__(self, num_workers: int, *, strict: bool, receipts: Receipts) -> None:
-        self._feeds = [Feed(strict=strict) for _ in range(num_workers)]
+    def __init__(self, num_before: Sequence[int], *, strict: bool, receipts: Receipts) -> None:
+        """Make place for as many workers as there are numbers in ``num_before``: commands that each has had before."""
+        num_workers = len(num_before)
+        self._feeds = [Feed(strict=strict, num_before=count) for count in num_before]
         self._receipts = receipts
         self._outboxes: list[Outbox | None] = [None] * num_workers
         self._pids: list[int | None] = [None] * num_workers

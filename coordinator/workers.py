@@ -5,23 +5,22 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from coordinator.events import StepResult
-from coordinator.membership import Slot
 from coordinator.planning import JobPlan
 from coordinator.records import JobState, WorkerRecord
 from coordinator.run_state import Life, Place, RunState
 
 
-def places_of(plan: JobPlan, slots: Iterable[Slot]) -> tuple[Place, ...]:
-    """Return the place of each worker on the slots that the job got, worker 0 on the first."""
+def places_of(plan: JobPlan, slots: Iterable[tuple[str, str]]) -> tuple[Place, ...]:
+    """Return the place of each worker on the slots that the job got, agent and host of each, worker 0 on the first."""
     return tuple(
         Place(
             worker=worker,
             dp_rank=plan.topology.coordinates(worker).dp_rank,
             stages=tuple(part.stage for part in plan.slices_of(worker)),
-            agent=slot.agent,
-            host=slot.host,
+            agent=agent,
+            host=host,
         )
-        for worker, slot in enumerate(slots)
+        for worker, (agent, host) in enumerate(slots)
     )
 
 
@@ -52,6 +51,7 @@ class Figures:
                 stages=place.stages,
                 dp_rank=place.dp_rank,
                 host=place.host,
+                agent=place.agent,
                 state=_life(state, member.life),
                 pid=member.pid,
                 log=member.log,

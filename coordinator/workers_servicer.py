@@ -11,7 +11,7 @@ from takt.rpc.errors import StatusTable, TaktError
 from takt.v1 import workers_pb2 as pb
 from takt.v1 import workers_pb2_grpc as pb_grpc
 
-from coordinator.attendance import Attendance, StaleAttemptError
+from coordinator.attendance import Attendance, NotYetError, StaleAttemptError
 from coordinator.membership import SlotTakenError
 from coordinator.streams import StreamTakenError
 
@@ -31,6 +31,7 @@ STATUS: StatusTable = {
     DecodeError: grpc.StatusCode.INVALID_ARGUMENT,  # bytes that are no message
     SlotTakenError: grpc.StatusCode.ALREADY_EXISTS,
     StreamTakenError: grpc.StatusCode.ALREADY_EXISTS,
+    NotYetError: grpc.StatusCode.UNAVAILABLE,
     StaleAttemptError: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
@@ -56,6 +57,8 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
 
         def hear(message: pb.AttendRequest) -> None:
             nonlocal lost, reason
+            if not self._attendance.attends(agent, outbox):
+                return
             if message.HasField("leaving"):
                 lost, reason = False, "it left"
                 outbox.put_nowait(None)
@@ -79,15 +82,15 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
             raise HelloError("the first message of an executor must be hello")
         worker = first.hello.worker
         runner = self._attendance.run_of(first.hello)
-        outbox = runner.connect(first.hello)
+        outbox = runner.hearing.connect(first.hello)
         await context.send_initial_metadata(())  # an executor without work to do hears at once that it was heard
-        reader = _Reader(request_iterator, lambda message: runner.told(worker, message), outbox)
+        reader = _Reader(request_iterator, lambda message: runner.hearing.told(worker, message), outbox)
         try:
             while (message := await outbox.get()) is not None:
                 yield message
         finally:
             reader.stop()
-            runner.disconnected(worker, outbox)
+            runner.hearing.disconnected(worker, outbox)
 
 
 class _Reader:
