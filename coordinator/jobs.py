@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 from takt.rpc.errors import TaktError, UnreachableError
 
+from coordinator.adoption import Adoption
 from coordinator.beginning import find_origin
 from coordinator.choices import ScheduleName
 from coordinator.files import JobFiles
@@ -18,7 +19,7 @@ from coordinator.layout import train_plan
 from coordinator.ownership import Ownership
 from coordinator.planning import JobPlan, plan_job
 from coordinator.queue import Queue, Queued
-from coordinator.records import JobRecord, JobState, JobView, StateChange
+from coordinator.records import JobRecord, JobState, JobView
 from coordinator.run_services import RunServices
 from coordinator.runs import Runs
 from coordinator.spec import JobSpec, digest, from_json, to_json
@@ -47,6 +48,7 @@ class Jobs:
         services: RunServices,
         queue: Queue,
         runs: Runs,
+        adoption: Adoption,
         embedded: bool,
     ) -> None:
         self._state_dir = state_dir
@@ -55,6 +57,7 @@ class Jobs:
         self._services = services
         self._queue = queue
         self._runs = runs
+        self._adoption = adoption
 
     async def submit(self, job: str, spec_json: str, *, limit_seconds: float, facts: Facts | None = None) -> JobView:
         """Check a job and queue it; an equal one with this id is returned as it is.
@@ -136,12 +139,6 @@ class Jobs:
             await self._queue.cancel(job, "cancelled by request", grace_seconds=grace_seconds or CANCEL_GRACE_SECONDS)
         return await self.view(job)
 
-    async def adopt_all(self) -> None:
-        """Take over the jobs of coordinators that are gone."""
-        for record in await self._services.journal.do(Store.jobs):
-            if self._is_orphan(record):
-                await self._adopt(record)
-
     async def _same(self, job: str, spec: JobSpec) -> JobView | None:
         view = await self._find(job)
         if view is not None and view.record.digest != digest(spec):
@@ -152,9 +149,9 @@ class Jobs:
 
     async def _find(self, job: str) -> JobView | None:
         view = await self._services.journal.do(lambda store: store.view(job))
-        if view is None or not self._is_orphan(view.record):
+        if view is None or not self._adoption.is_orphan(view.record):
             return view
-        await self._adopt(view.record)
+        await self._adoption.adopt(view.record)
         return await self._services.journal.do(lambda store: store.view(job))
 
     async def _inspected(self, spec: JobSpec, limit_seconds: float) -> JobPlan | None:
@@ -168,34 +165,3 @@ class Jobs:
         if spec.schedule.name is not ScheduleName.AUTO:
             await asyncio.to_thread(train_plan, spec)  # a plan that breaks a rule is refused all the same
         return None
-
-    def _is_orphan(self, record: JobRecord) -> bool:
-        mine = record.owner == self._ownership.owner
-        return not (mine or record.state.is_final or self._ownership.is_alive(record.owner))
-
-    async def _adopt(self, record: JobRecord) -> None:
-        """Take over a job whose coordinator is gone, and queue it again."""
-        files = JobFiles.of(self._state_dir, record.id)
-        waits = record.state is JobState.QUEUED
-        cancels = record.state is JobState.CANCELLING
-        state = JobState.CANCELLED if cancels else JobState.RECOVERING
-        reason = f"its coordinator ended at step {record.step} without a word"
-        reason += " before it was seen to end" if cancels else "; it goes on as soon as it has its slots"
-        change = StateChange(state=state, reason=reason, attempt=record.attempt, step=record.step, time=time.time())
-
-        def write(store: Store) -> bool:
-            taken = store.take_over(record.id, owner=record.owner)
-            if taken:
-                with store.owned(record.id):
-                    files.create(record.spec_json)
-                    files.repair(store.steps(record.id), store.evaluations(record.id))
-                    if not waits:
-                        store.change_state(record.id, change)
-            return taken
-
-        if not await self._services.journal.do(write):
-            return  # another coordinator was quicker
-        self._ownership.bury(record.owner)
-        if not cancels:
-            self._queue.add(Queued(job=record.id, spec=from_json(record.spec_json)))
-        _log.info("job adopted", job=record.id, state=record.state.value)

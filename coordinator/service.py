@@ -20,6 +20,7 @@ from takt.rpc.server import RunningServer, serve
 from takt.v1 import jobs_pb2_grpc, workers_pb2_grpc
 
 from coordinator import jobs_servicer, workers_servicer
+from coordinator.adoption import Adoption
 from coordinator.agents import Agents
 from coordinator.attendance import Attendance
 from coordinator.data_client import DataClient
@@ -88,12 +89,16 @@ class Coordinator:
         self._runs = Runs()
         self._queue = Queue(state_dir=settings.state_dir, services=services, runs=self._runs)
         self._attendance = Attendance(agents=self._agents, runs=self._runs, queue=self._queue)
+        self._adoption = Adoption(
+            state_dir=settings.state_dir, ownership=ownership, services=services, queue=self._queue
+        )
         self._jobs = Jobs(
             state_dir=settings.state_dir,
             ownership=ownership,
             services=services,
             queue=self._queue,
             runs=self._runs,
+            adoption=self._adoption,
             embedded=settings.embedded,
         )
         self._stopping = False
@@ -115,6 +120,8 @@ class Coordinator:
             self._lease = asyncio.create_task(self._keep_lease())
         build_info(self._registry, version("takt-train"))
         self._registry.register(Census(jobs=self._count_jobs, slots=self._count_slots))
+        if not self._settings.embedded:
+            await self._adoption.adopt_all()  # before workers can ask for runs that are not there yet
         self._server = await serve(
             self._settings.listen,
             add=self._add_servicers,
@@ -129,7 +136,6 @@ class Coordinator:
         self._ownership.publish(self._server.address)
         if not self._settings.embedded:
             await self._beat()
-            await self._jobs.adopt_all()
         self._time = asyncio.create_task(self._keep_time())
         return self._server.address, metrics_address
 
