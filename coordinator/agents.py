@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from takt.rpc.errors import UnreachableError
 from takt.v1 import workers_pb2 as pb
@@ -27,12 +28,21 @@ class Agents:
         self.membership = Membership()
         self._clock = clock
         self._outboxes: dict[str, Outbox] = {}
+        self._orders: dict[str, pb.AttendResponse] = {}
+        """What each agent was told last of its work and is not known to have obeyed; a stream may have lost it."""
+        self._working: set[str] = set()
+        """Agents that had an executor when they were heard of last."""
         self._questions: dict[str, asyncio.Future[pb.ModelInspected]] = {}
         self._asked_of: dict[str, str] = {}
         self._known = KnownModels()
 
-    def join(self, hello: pb.AgentHello) -> Outbox:
-        """Take an agent on; return what it is to be sent from now on.
+    def join(self, hello: pb.AgentHello, *, job: str | None = None, worker: int | None = None) -> Outbox:
+        """Take an agent on, or again; return what it is to be sent from now on.
+
+        Args:
+            hello: its offer.
+            job: what its slot is busy with; free where absent.
+            worker: its worker there; None where no run has one on the slot.
 
         Raises:
             SlotTakenError: another agent that lives offers the slot.
@@ -46,8 +56,10 @@ class Agents:
             metrics_address=hello.metrics_address,
             heard_at=self._clock(),
         )
+        if job is not None:
+            offer = replace(offer, state=SlotState.BUSY, job=job, worker=worker)
         self.membership = self.membership.joined(offer)
-        self._hang_up(hello.agent)
+        self.hang_up(hello.agent)
         self._known.clear()
         outbox = self._outboxes[hello.agent] = asyncio.Queue()
         outbox.put_nowait(pb.AttendResponse(welcome=pb.AgentWelcome(lease_seconds=LEASE_SECONDS)))
@@ -63,7 +75,35 @@ class Agents:
 
     def free(self, agent: str) -> None:
         """Take a slot back from its job."""
+        self.work_ended(agent)
         self.membership = self.membership.freed(agent)
+
+    def stopping(self, agent: str) -> None:
+        """Note that an agent ends soon; it gets no new work."""
+        self.membership = self.membership.stopping(agent)
+
+    def order(self, agent: str) -> pb.AttendResponse | None:
+        """Return the assignment or release that an agent was told last and has not obeyed, as far as is known."""
+        return self._orders.get(agent)
+
+    def works(self, agent: str) -> bool:
+        """Whether an agent had an executor when it was heard of last."""
+        return agent in self._working
+
+    def work_began(self, agent: str) -> None:
+        """An agent has started its executor."""
+        self._working.add(agent)
+        if agent in self._orders and self._orders[agent].HasField("assign"):
+            del self._orders[agent]
+
+    def work_ended(self, agent: str) -> None:
+        """An agent has no executor any more, or nobody wants to know of it."""
+        self._working.discard(agent)
+        self._orders.pop(agent, None)
+
+    def is_attending(self, agent: str) -> bool:
+        """Whether an agent has a stream."""
+        return agent in self._outboxes
 
     def attends(self, agent: str, outbox: Outbox) -> bool:
         """Whether this is the present stream of the agent, not one that a later stream replaced."""
@@ -72,7 +112,8 @@ class Agents:
     def leave(self, agent: str, *, lost: bool) -> None:
         """End an agent's stream and take its slot from the list, or keep it there as lost."""
         self.membership = self.membership.lost(agent) if lost else self.membership.left(agent)
-        self._hang_up(agent)
+        self.work_ended(agent)
+        self.hang_up(agent)
 
     def lapsed(self) -> tuple[str, ...]:
         """Return the agents whose lease has run out, and forget slots that were lost long ago."""
@@ -81,7 +122,9 @@ class Agents:
         return self.membership.lapsed(now, lease_seconds=LEASE_SECONDS)
 
     def send(self, agent: str, message: pb.AttendResponse) -> None:
-        """Send a message; an agent that is gone gets none."""
+        """Send a message; an agent that has no stream gets it, where it is about work, with its next one."""
+        if message.HasField("assign") or message.HasField("release"):
+            self._orders[agent] = message
         outbox = self._outboxes.get(agent)
         if outbox is not None:
             outbox.put_nowait(message)
@@ -135,13 +178,14 @@ class Agents:
     def close(self) -> None:
         """End all streams."""
         for agent in list(self._outboxes):
-            self._hang_up(agent)
+            self.hang_up(agent)
 
     def _asked_first(self) -> Slot | None:
-        live = (slot for slot in self.membership.slots if slot.state is not SlotState.LOST)
+        live = (slot for slot in self.membership.slots if self.is_attending(slot.agent))
         return min(live, key=lambda slot: slot.state is not SlotState.FREE, default=None)
 
-    def _hang_up(self, agent: str) -> None:
+    def hang_up(self, agent: str) -> None:
+        """End an agent's stream."""
         outbox = self._outboxes.pop(agent, None)
         if outbox is not None:
             outbox.put_nowait(None)

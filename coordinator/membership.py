@@ -45,6 +45,9 @@ class Slot:
     job: str = ""
     """Job that it works for, or worked for when it was lost."""
     worker: int | None = None
+    """Its worker there; None also where its executor is one that no run wants any more."""
+    stopping: bool = False
+    """Whether its agent was told to stop: it gets no new work."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -88,13 +91,17 @@ class Membership:
         """Return the slot of an agent, None where it offers none."""
         return next((slot for slot in self.slots if slot.agent == agent), None)
 
+    def holder(self, key: tuple[str, int]) -> Slot | None:
+        """Return the slot with a host and number, None where nobody has offered it."""
+        return next((slot for slot in self.slots if slot.key == key), None)
+
     def joined(self, offer: Slot) -> "Membership":
         """Take an offer on; it replaces a lost slot, or an older offer of the same agent.
 
         Raises:
             SlotTakenError: another agent that lives offers the slot.
         """
-        present = next((slot for slot in self.slots if slot.key == offer.key), None)
+        present = self.holder(offer.key)
         if present is not None and present.agent != offer.agent and present.state is not SlotState.LOST:
             raise SlotTakenError(
                 f"slot {offer.number} of {offer.host} is offered by another agent (pid {present.pid}); "
@@ -106,6 +113,10 @@ class Membership:
     def heard(self, agent: str, now: float) -> "Membership":
         """Renew an agent's lease."""
         return self._with(agent, heard_at=now)
+
+    def stopping(self, agent: str) -> "Membership":
+        """Note that an agent ends soon."""
+        return self._with(agent, stopping=True)
 
     def left(self, agent: str) -> "Membership":
         """Forget an agent that said goodbye."""
@@ -162,7 +173,7 @@ class Membership:
         return Admission(admitted, tuple(waiting))
 
     def _free(self) -> tuple[Slot, ...]:
-        return tuple(slot for slot in self.slots if slot.state is SlotState.FREE)
+        return tuple(slot for slot in self.slots if slot.state is SlotState.FREE and not slot.stopping)
 
     def _with(self, agent: str, **changes: object) -> "Membership":
         return Membership(tuple(replace(s, **changes) if s.agent == agent else s for s in self.slots))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ import time
 
 import structlog
 
-from coordinator.events import AgentLost, CancelAsked, Tick
+from coordinator.events import CancelAsked, Tick
 from coordinator.runner import Runner
 
 _log = structlog.get_logger()
@@ -21,6 +21,10 @@ class Runs:
     def get(self, job: str) -> Runner | None:
         """Return the run of a job, None where it is not running."""
         return self._runners.get(job)
+
+    def on(self, agent: str) -> Runner | None:
+        """Return the run that has a worker on an agent's slot which was not seen to end, None where there is none."""
+        return next((runner for runner in self._runners.values() if not runner.is_gone(agent)), None)
 
     async def carry_out(self, runner: Runner) -> None:
         """Carry a run out to its end, whatever happens."""
@@ -40,13 +44,6 @@ class Runs:
         """Time has passed."""
         for runner in self._runners.values():
             runner.post(Tick())
-
-    def agent_lost(self, job: str, agent: str, reason: str) -> None:
-        """Tell the run of a job that an agent is gone."""
-        runner = self._runners.get(job)
-        worker = None if runner is None else runner.worker_on(agent)
-        if runner is not None and worker is not None:
-            runner.post(AgentLost(worker, reason))
 
     async def stop(self, reason: str, *, grace_seconds: float, limit_seconds: float) -> None:
         """Cancel all runs and wait for their end; those that have not ended in time are recorded as cancelled."""
