@@ -44,7 +44,9 @@ class Adoption:
         if not await self._services.journal.do(lambda store: self._take_over(store, record)):
             return  # another coordinator was quicker
         self._ownership.bury(record.owner)
-        queued = Queued(job=record.id, spec=from_json(record.spec_json))
+        queued = Queued(
+            job=record.id, spec=from_json(record.spec_json), priority=record.priority, created=record.created
+        )
         attempt = await self._services.journal.do(lambda store: self._attempt(store, record))
         if record.state is JobState.CANCELLING:
             await self._change(record, JobState.CANCELLED, " before it was seen to end")

@@ -1,7 +1,10 @@
 """From what the coordinator keeps to what it tells its users."""
 
+from collections.abc import Sequence
+
 from takt.v1 import jobs_pb2 as pb
 
+from coordinator.listing import Place
 from coordinator.membership import Slot
 from coordinator.records import JobError, JobRecord, JobState, JobView, StateChange, WorkerRecord
 
@@ -40,6 +43,12 @@ def encode_record(record: JobRecord) -> pb.Job:
         priority=record.priority,
         start_step=record.start_step,
     )
+
+
+def encode_page(records: Sequence[JobRecord], last: Place | None) -> pb.ListJobsResponse:
+    """Return a page of jobs; ``last`` is the place of the last one where more follow it."""
+    token = "" if last is None else str(last)
+    return pb.ListJobsResponse(jobs=[encode_record(record) for record in records], next_page_token=token)
 
 
 def encode_slot(slot: Slot, *, heard_at_unix: float, worker: WorkerRecord | None) -> pb.Slot:

@@ -16,6 +16,7 @@ from coordinator.files import JobFiles
 from coordinator.inspection import Facts, inspect
 from coordinator.job_id import check_job_id
 from coordinator.layout import train_plan
+from coordinator.listing import Listing, Place
 from coordinator.ownership import Ownership
 from coordinator.planning import JobPlan, plan_job
 from coordinator.queue import Queue, Queued
@@ -59,12 +60,15 @@ class Jobs:
         self._runs = runs
         self._adoption = adoption
 
-    async def submit(self, job: str, spec_json: str, *, limit_seconds: float, facts: Facts | None = None) -> JobView:
+    async def submit(
+        self, job: str, spec_json: str, *, limit_seconds: float, priority: int = 0, facts: Facts | None = None
+    ) -> JobView:
         """Check a job and queue it; an equal one with this id is returned as it is.
 
         Args:
             job: id, or empty for one that is made up.
             spec_json: the resolved spec.
+            priority: its place in the queue, the higher first; that of a job that is there already stays.
             limit_seconds: how long model and data may be looked at; what takes longer is done at admission.
             facts: what the caller found out; an embedded coordinator takes its word, for they see the same files.
 
@@ -94,6 +98,7 @@ class Jobs:
             state=JobState.QUEUED,
             reason="submitted, waits for slots",
             created=time.time(),
+            priority=priority,
         )
         files = JobFiles.of(self._state_dir, job)
 
@@ -108,7 +113,7 @@ class Jobs:
             if present is None:
                 raise
             return present
-        self._queue.add(Queued(job=job, spec=spec, plan=plan))
+        self._queue.add(Queued(job=job, spec=spec, plan=plan, priority=priority, created=record.created))
         _log.info("job submitted", job=job, slots=record.num_slots)
         return await self.view(job)
 
@@ -124,9 +129,9 @@ class Jobs:
         runner = self._runs.get(job)
         return view if runner is None else replace(view, workers=runner.workers)
 
-    async def all(self) -> list[JobRecord]:
-        """Return all jobs, the newest first."""
-        return (await self._services.journal.do(Store.jobs))[::-1]
+    async def page(self, listing: Listing) -> tuple[list[JobRecord], Place | None]:
+        """Return the jobs of one page, the newest first, and the last one's place where more follow it."""
+        return await self._services.journal.do(lambda store: store.page(listing))
 
     async def cancel(self, job: str, *, grace_seconds: float) -> JobView:
         """Have a job end; one that is over stays as it is.

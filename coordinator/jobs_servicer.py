@@ -11,12 +11,13 @@ from takt.v1 import jobs_pb2 as pb
 from takt.v1 import jobs_pb2_grpc as pb_grpc
 
 from coordinator.agents import Agents
-from coordinator.encode import encode_job, encode_record, encode_slot
+from coordinator.encode import encode_job, encode_page, encode_slot
 from coordinator.facts import DataFacts, ModelFacts
 from coordinator.files import JobFiles
 from coordinator.inspection import Facts
 from coordinator.job_id import JobIdError
 from coordinator.jobs import JobConflictError, JobNotFoundError, Jobs
+from coordinator.listing import Listing, ListingError
 from coordinator.logs import read_logs
 from coordinator.problem import SpecError
 from coordinator.runs import Runs
@@ -38,6 +39,7 @@ STATUS: StatusTable = {
     JobNotFoundError: grpc.StatusCode.NOT_FOUND,
     NoSuchStageError: grpc.StatusCode.NOT_FOUND,
     JobConflictError: grpc.StatusCode.ALREADY_EXISTS,
+    ListingError: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
 
@@ -57,7 +59,9 @@ class JobServicer(pb_grpc.JobServiceServicer):
         facts = None
         if request.HasField("model") and request.HasField("data"):
             facts = Facts(ModelFacts.of(request.model), DataFacts.of(request.data))
-        view = await self._jobs.submit(request.id, request.spec_json, limit_seconds=limit_seconds, facts=facts)
+        view = await self._jobs.submit(
+            request.id, request.spec_json, limit_seconds=limit_seconds, priority=request.priority, facts=facts
+        )
         return pb.SubmitJobResponse(job=encode_job(view))
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:  # noqa: N802
@@ -65,8 +69,8 @@ class JobServicer(pb_grpc.JobServiceServicer):
         return pb.GetJobResponse(job=encode_job(await self._jobs.view(request.id)))
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:  # noqa: N802
-        """Tell about all jobs."""
-        return pb.ListJobsResponse(jobs=[encode_record(record) for record in await self._jobs.all()])
+        """Tell about the jobs of one page."""
+        return encode_page(*await self._jobs.page(Listing.of(request)))
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:  # noqa: N802
         """Ask a job to end."""

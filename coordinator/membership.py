@@ -155,7 +155,7 @@ class Membership:
         return self._free()[:num_slots]
 
     def admit(self, queue: Iterable[Demand]) -> Admission:
-        """Look at the queue, the oldest job first."""
+        """Look at the queue, in its order."""
         free, known = len(self._free()), sum(slot.state is not SlotState.LOST for slot in self.slots)
         admitted: str | None = None
         blocker: str | None = None
@@ -165,7 +165,7 @@ class Membership:
             if admitted is None and blocker is None and missing == 0:
                 admitted = demand.job
             elif blocker is not None or admitted is not None:
-                reason = f"waits behind job {blocker or admitted}, which was submitted earlier"
+                reason = f"waits behind job {blocker or admitted}, which goes first"
                 waiting.append(Waiting(demand.job, reason, missing))
             else:
                 waiting.append(Waiting(demand.job, _shortage(demand, missing, free, known), missing))

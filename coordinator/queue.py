@@ -40,6 +40,10 @@ class Queued:
 
     job: str
     spec: JobSpec
+    priority: int
+    """The higher goes first."""
+    created: float
+    """When it was submitted, in Unix seconds; among equals the older goes first."""
     plan: JobPlan | None = None
     """Absent where nobody was there to look at its model and data."""
     not_before: float = 0.0
@@ -66,7 +70,7 @@ class Queue:
         self._changed = asyncio.Event()
 
     def add(self, queued: Queued) -> None:
-        """Put a job at the end."""
+        """Put a job where its priority and its age want it."""
         self._waiting.append(queued)
         self.look()
 
@@ -91,7 +95,8 @@ class Queue:
         """Admit what can be admitted; say of the others what they wait for."""
         membership = self._services.agents.membership
         now = time.monotonic()
-        ripe = {queued.job: queued for queued in self._waiting if queued.not_before <= now}
+        in_order = sorted(self._waiting, key=lambda queued: (-queued.priority, queued.created))
+        ripe = {queued.job: queued for queued in in_order if queued.not_before <= now}
         found = membership.admit([Demand(queued.job, queued.num_slots) for queued in ripe.values()])
         if found.admitted is not None:
             queued = ripe[found.admitted]

@@ -16,6 +16,7 @@ from typing import Any
 from takt.rpc.errors import TaktError
 
 from coordinator import stored
+from coordinator.listing import Listing, Place
 from coordinator.records import (
     EvaluationRecord,
     JobError,
@@ -27,6 +28,7 @@ from coordinator.records import (
     StepRecord,
     WorkerRecord,
 )
+from coordinator.store_pages import read_page
 from coordinator.store_schema import connect
 from coordinator.transaction import Transaction
 
@@ -160,6 +162,10 @@ class Store:
     def jobs(self) -> list[JobRecord]:
         """Return all jobs, the oldest first."""
         return [stored.job_of(row) for row in self._db.execute("SELECT * FROM jobs ORDER BY created, rowid")]
+
+    def page(self, listing: Listing) -> tuple[list[JobRecord], Place | None]:
+        """Return the jobs of one page, the newest first, and the last one's place where more follow it."""
+        return read_page(self._db, listing)
 
     def count_by_state(self) -> dict[JobState, int]:
         """Return how many jobs are in each state that any job is in."""

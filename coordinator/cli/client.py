@@ -94,6 +94,7 @@ class JobClient:
         spec_json: str,
         *,
         job_id: str | None,
+        priority: int = 0,
         model: workers_pb2.ModelFacts | None = None,
         data: data_pb2.DataFacts | None = None,
         pause: Pause = time.sleep,
@@ -105,11 +106,12 @@ class JobClient:
         Args:
             spec_json: the resolved spec.
             job_id: None lets the coordinator make one up.
+            priority: its place in the queue, the higher first.
             model: what was found out about the model; only a coordinator of our own takes our word.
             data: the same about the data.
             pause: called meanwhile; what it raises ends the call.
         """
-        request = pb.SubmitJobRequest(id=job_id or "", spec_json=spec_json, model=model, data=data)
+        request = pb.SubmitJobRequest(id=job_id or "", spec_json=spec_json, model=model, data=data, priority=priority)
         call = self._stub.SubmitJob.future(request, timeout=SUBMIT_SECONDS)
         try:
             while not call.done():
@@ -126,10 +128,10 @@ class JobClient:
         response: pb.GetJobResponse = self._call(self._stub.GetJob, pb.GetJobRequest(id=job_id))
         return response.job
 
-    def jobs(self) -> list[pb.Job]:
-        """Return all jobs, the newest first, without workers and history."""
-        response: pb.ListJobsResponse = self._call(self._stub.ListJobs, pb.ListJobsRequest())
-        return list(response.jobs)
+    def jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsResponse:
+        """Return one page of jobs, the newest first, without workers and history."""
+        response: pb.ListJobsResponse = self._call(self._stub.ListJobs, request)
+        return response
 
     def cancel(self, job_id: str, *, grace_seconds: float = 0.0) -> pb.Job:
         """Ask a job to end at a step boundary, and to be killed after ``grace_seconds`` (0: the service's 15)."""

@@ -43,6 +43,8 @@ def job_summary(job: pb.Job) -> dict[str, Any]:
         "created": rfc3339(job.created),
         "started": _time(job, "started"),
         "ended": _time(job, "ended"),
+        "priority": job.priority,
+        "start_step": job.start_step,
         "missing_slots": job.missing_slots,
         "error": _error(job.error) if job.HasField("error") else None,
     }

@@ -13,6 +13,7 @@ from coordinator.cli.console import print_remark
 from coordinator.cli.exits import CliError, ExitCode
 from coordinator.cli.streams import discard_output
 from coordinator.job_id import JobIdError
+from coordinator.listing import ListingError
 from coordinator.problem import SpecError
 from coordinator.schedule.actions import PlanError
 from coordinator.store import StoreError
@@ -39,6 +40,7 @@ EXCEPTIONS: Mapping[type[Exception], ExitCode] = {
     DamagedCheckpointError: ExitCode.INVALID,
     SpecError: ExitCode.INVALID,
     JobIdError: ExitCode.INVALID,
+    ListingError: ExitCode.INVALID,
     PlanError: ExitCode.INVALID,
     OSError: ExitCode.INVALID,
 }

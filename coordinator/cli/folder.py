@@ -9,7 +9,8 @@ from pathlib import Path
 from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.exits import CliError, ExitCode
-from coordinator.encode import encode_job, encode_record
+from coordinator.encode import encode_job, encode_page
+from coordinator.listing import Listing
 from coordinator.records import JobView
 from coordinator.store import FILE_NAME, Store
 
@@ -55,10 +56,14 @@ class JobFolder:
             raise CliError(ExitCode.NOT_FOUND, f"there is no job {job_id} in {self._state_dir}; see 'takt list'")
         return encode_job(view)
 
-    def jobs(self) -> list[pb.Job]:
-        """Return all jobs, the newest first, without workers and history."""
+    def jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsResponse:
+        """Return one page of jobs, the newest first, without workers and history.
+
+        Raises:
+            ListingError: there is no such page.
+        """
         with closing(Store.open_read_only(self._state_dir)) as store:
-            return [encode_record(record) for record in reversed(store.jobs())]
+            return encode_page(*store.page(Listing.of(request)))
 
     def logs(self, job_id: str, *, stage: int | None, tail: int | None, follow: bool) -> Iterator[pb.ReadLogsResponse]:
         """Yield the log lines that are there; nobody is asked for more, so ``follow`` changes nothing.

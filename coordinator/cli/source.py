@@ -21,8 +21,8 @@ class JobSource(Protocol):
     def job(self, job_id: str) -> pb.Job:
         """Return one job with its workers and history."""
 
-    def jobs(self) -> list[pb.Job]:
-        """Return all jobs, the newest first."""
+    def jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsResponse:
+        """Return one page of jobs, the newest first."""
 
     def logs(self, job_id: str, *, stage: int | None, tail: int | None, follow: bool) -> Iterator[pb.ReadLogsResponse]:
         """Yield log lines of a job's workers."""

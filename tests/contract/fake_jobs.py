@@ -20,6 +20,7 @@ class Jobs(pb_grpc.JobServiceServicer):
         self.failing: dict[str, grpc.StatusCode] = {}
         self.deadlines: dict[str, float | None] = {}
         self.slots: list[pb.Slot] = []
+        self.priorities: dict[str, int] = {}
         self.log_requests: list[pb.ReadLogsRequest] = []
 
     def SubmitJob(self, request: pb.SubmitJobRequest, context: grpc.ServicerContext) -> pb.SubmitJobResponse:
@@ -27,6 +28,7 @@ class Jobs(pb_grpc.JobServiceServicer):
         job_id = request.id or "demo-1"
         if self.specs.setdefault(job_id, request.spec_json) != request.spec_json:
             context.abort(grpc.StatusCode.ALREADY_EXISTS, f"job {job_id} exists with another spec; choose another --id")
+        self.priorities[job_id] = request.priority
         job = self.jobs.setdefault(job_id, pb.Job(id=job_id, name="demo", state=pb.JOB_STATE_QUEUED, created=1.0))
         return pb.SubmitJobResponse(job=job)
 

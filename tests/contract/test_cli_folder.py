@@ -77,6 +77,50 @@ def test_list_from_the_folder_has_the_newest_first(state_dir: Path, capsys: pyte
     assert [job["id"] for job in jobs] == ["newer", "older"]  # type: ignore[attr-defined]
 
 
+def test_list_by_page_tells_how_to_go_on(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ["--state-dir", str(state_dir)]
+    first = answer(capsys, "list", "--limit", "1", *folder)
+    token = str(first["next_page"])
+    second = answer(capsys, "list", "--limit", "1", "--page", token, *folder)
+    assert [page["schema"] for page in (first, second)] == ["takt/v1"] * 2
+    assert [page["jobs"][0]["id"] for page in (first, second)] == ["newer", "older"]  # type: ignore[index]
+    assert second["next_page"] is None
+    assert main(["list", "--limit", "1", *folder]) == 0
+    captured = capsys.readouterr()
+    assert "older" not in captured.out
+    assert captured.err == f"there are more: --page {token}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--state", "succeeded"], ["older"]),
+        (["--state", "QUEUED", "--state", "SUCCEEDED"], ["newer", "older"]),
+        (["--prefix", "new"], ["newer"]),
+        (["--prefix", "demo", "--state", "FAILED"], []),
+    ],
+)
+def test_list_is_chosen_by_state_and_prefix(
+    state_dir: Path, capsys: pytest.CaptureFixture[str], options: list[str], found: list[str]
+) -> None:
+    jobs = answer(capsys, "list", "--state-dir", str(state_dir), *options)["jobs"]
+    assert [job["id"] for job in jobs] == found  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("option", [["--state", "DONE"], ["--page", "x"], ["--limit", "0"]])
+def test_list_of_what_cannot_be_exits_2(state_dir: Path, capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
+    assert main(["list", "--state-dir", str(state_dir), *option]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_list_without_a_limit_goes_through_all_pages(
+    state_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.cli.commands.list.PAGE_SIZE", 1)
+    listed = answer(capsys, "list", "--state-dir", str(state_dir))
+    assert ([job["id"] for job in listed["jobs"]], listed["next_page"]) == (["newer", "older"], None)  # type: ignore[attr-defined]
+
+
 def test_status_from_the_folder_tells_what_the_store_keeps(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = answer(capsys, "status", "older", "--state-dir", str(state_dir))
     assert (job["state"], job["loss"], job["examples_per_second"]) == ("SUCCEEDED", 0.5, 4.0)

@@ -74,6 +74,17 @@ def test_submit_prints_only_the_id_and_sends_the_whole_resolved_spec(takt: Cli, 
     assert spec["schedule"]["num_microbatches"] == 8
 
 
+@pytest.mark.parametrize(("options", "priority"), [((), 0), (("--priority", "-3"), -3)])
+def test_submit_sends_the_priority(takt: Cli, job_file: str, options: tuple[str, ...], priority: int) -> None:
+    assert takt("submit", job_file, *options) == 0
+    assert takt.jobs.priorities == {"demo-1": priority}
+
+
+def test_submit_of_a_priority_past_its_range_exits_2(takt: Cli, job_file: str) -> None:
+    assert takt("submit", job_file, "--priority", "3000000000") == 2
+    assert takt.jobs.specs == {}
+
+
 def custom_job(job_file: str, plan: str) -> str:
     """Give a job a plan of its own, beside it; return the job's file."""
     path = Path(job_file)

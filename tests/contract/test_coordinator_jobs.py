@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import grpc
@@ -131,6 +132,38 @@ async def test_list_jobs_newest_first_without_history(world: Rig) -> None:
     listed = await world.jobs.ListJobs(jobs_pb2.ListJobsRequest(), timeout=CALL_SECONDS)
     assert [job.id for job in listed.jobs] == ["c", "b", "a"]
     assert not any(job.history for job in listed.jobs)
+
+
+async def test_list_jobs_by_pages_states_and_prefix(world: Rig) -> None:
+    for job in ("a1", "b1", "a2", "a3"):
+        await world.submit(job=job)
+    await world.jobs.CancelJob(jobs_pb2.CancelJobRequest(id="a2"), timeout=CALL_SECONDS)
+
+    async def page(**fields: Any) -> tuple[list[str], str]:
+        listed = await world.jobs.ListJobs(jobs_pb2.ListJobsRequest(**fields), timeout=CALL_SECONDS)
+        return [job.id for job in listed.jobs], listed.next_page_token
+
+    first, token = await page(prefix="a", page_size=2)
+    await world.submit(job="a4")
+    assert (first, await page(prefix="a", page_size=2, page_token=token)) == (["a3", "a2"], (["a1"], ""))
+    assert await page(states=["JOB_STATE_CANCELLED"]) == (["a2"], "")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await page(page_token="nonsense")
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_jobs_start_by_priority_then_in_the_order_they_came(world: Rig) -> None:
+    async def submit(job: str, priority: int) -> jobs_pb2.Job:
+        request = jobs_pb2.SubmitJobRequest(id=job, spec_json=spec_json(), priority=priority)
+        return (await world.jobs.SubmitJob(request, timeout=CALL_SECONDS)).job
+
+    for job, priority in (("last", -1), ("second", 0), ("third", 0), ("first", 7)):
+        assert (await submit(job, priority)).priority == priority
+    assert (await submit("last", 9)).priority == -1, "what is there already stays as it is"
+    await world.add_agents(2)
+    jobs = [await world.until_over(job) for job in ("last", "second", "third", "first")]
+    assert {job.state for job in jobs} == {jobs_pb2.JOB_STATE_SUCCEEDED}
+    assert [job.id for job in sorted(jobs, key=lambda job: job.started)] == ["first", "second", "third", "last"]
 
 
 async def test_unknown_job_is_not_found_everywhere(world: Rig) -> None:

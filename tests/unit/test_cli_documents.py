@@ -8,7 +8,7 @@ from coordinator.cli.documents import job_record, job_summary, rfc3339, slot_rec
 
 STATUS_FIELDS = (
     "id, name, state, reason, attempt, step, total_steps, epoch, loss, examples_per_second, eta_seconds, "
-    "created, started, ended, workers, missing_slots, error, history"
+    "created, started, ended, workers, priority, start_step, missing_slots, error, history"
 )
 WORKER_FIELDS = "worker, stages, dp_rank, host, pid, state, parameters, last_progress"
 

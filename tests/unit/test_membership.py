@@ -63,7 +63,7 @@ def test_admit_first_job_fits_gets_its_slots_and_the_next_waits_its_turn() -> No
     found = members(2).admit([Demand("first", 2), Demand("second", 1)])
     assert found.admitted == "first"
     assert [(w.job, w.reason) for w in found.waiting] == [
-        ("second", "waits behind job first, which was submitted earlier")
+        ("second", "waits behind job first, which goes first")
     ]
 
 
@@ -72,7 +72,7 @@ def test_admit_job_that_needs_busy_slots_blocks_smaller_ones_behind_it() -> None
     assert found.admitted is None
     assert [(w.job, w.missing_slots, w.reason) for w in found.waiting] == [
         ("large", 1, "needs 2 slots, 1 of 2 are free, 1 missing; waits for other jobs to end"),
-        ("small", 0, "waits behind job large, which was submitted earlier"),
+        ("small", 0, "waits behind job large, which goes first"),
     ]
 
 

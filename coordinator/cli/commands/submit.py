@@ -27,12 +27,24 @@ from coordinator.spec import to_json
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended; exit with its code.")]
 Follow = Annotated[bool, typer.Option("--follow", help="As --wait, with the workers' log lines on stderr.")]
 
+Priority = Annotated[
+    int,
+    typer.Option(
+        "--priority",
+        min=-(2**31),
+        max=2**31 - 1,
+        metavar="N",
+        help="Place in the queue: the higher goes first, equal ones in the order they came.",
+    ),
+]
+
 
 def command(
     *,
     job_file: JobFile,
     job_id: NewJobId = None,
     settings: Settings = None,
+    priority: Priority = 0,
     wait: Wait = False,
     follow: Follow = False,
     coordinator: Coordinator = None,
@@ -41,6 +53,7 @@ def command(
     """Give a job to a coordinator; print its id, and nothing else, on stdout.
 
     The same --id with an equal job answers the same job; with another job it is a conflict (exit code 4).
+    Another --priority changes nothing: the first one stays.
     """
     if job_id is not None:
         check_job_id(job_id)
@@ -48,7 +61,7 @@ def command(
     if spec.schedule.name is not ScheduleName.AUTO:
         print_notices(train_plan(spec))
     with connect(coordinator or DEFAULT_COORDINATOR) as client:
-        job = client.submit(to_json(spec), job_id=job_id)
+        job = client.submit(to_json(spec), job_id=job_id, priority=priority)
         if output is OutputFormat.JSON:
             print_json({"id": job.id})
         else:
