@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,8 @@ class Behaviour:
     leave_out_row: int | None = None
     """Validation row that is not reported."""
     never_ready: bool = False
+    make_executor: "Callable[..., FakeExecutor] | None" = None
+    """What makes the executors, where it is not ``FakeExecutor``."""
 
 
 @dataclass
@@ -212,7 +214,8 @@ class FakeAgent:
         )
         self._outbox.put_nowait(workers_pb2.AttendRequest(started=started))
         ended = workers_pb2.ExecutorEnded(job=place.job, attempt=place.attempt)
-        executor = FakeExecutor(self._address, self._state_dir, place, self._behaviour, self._transcript)
+        make_executor = self._behaviour.make_executor or FakeExecutor
+        executor = make_executor(self._address, self._state_dir, place, self._behaviour, self._transcript)
         try:
             ended.cause, ended.exit_code, ended.signal = await executor.run()
         except asyncio.CancelledError:
