@@ -14,7 +14,8 @@ from coordinator.trace.alignment import ClockReading
 from coordinator.trace.collected import StepTimes
 from coordinator.trace.timeline import Span, Track
 
-_KINDS = {data_pb2.PHASE_TRAIN: ItemKind.TRAIN, data_pb2.PHASE_EVALUATE: ItemKind.EVALUATE}
+KINDS = {data_pb2.PHASE_TRAIN: ItemKind.TRAIN, data_pb2.PHASE_EVALUATE: ItemKind.EVALUATE}
+"""What a phase asks for."""
 _TRACKS = {
     commands_pb2.TRACK_COMPUTE: Track.COMPUTE,
     commands_pb2.TRACK_SEND: Track.SEND,
@@ -49,7 +50,7 @@ def reported_of(worker: int, message: commands_pb2.StepReport) -> Reported:
         busy_seconds=tuple((share.stage, share.seconds) for share in message.times if share.busy),
         idle_seconds=sum(share.seconds for share in message.times if not share.busy),
     )
-    return Reported(_KINDS.get(message.phase, ItemKind.STOP), message.step, result)
+    return Reported(KINDS.get(message.phase, ItemKind.STOP), message.step, result)
 
 
 def step_times_of(message: commands_pb2.StepReport) -> StepTimes:

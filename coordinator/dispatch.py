@@ -70,7 +70,7 @@ class Dispatch:
         shapes = description.replicas[dp_rank].microbatches if dp_rank < len(description.replicas) else ()
         if len(shapes) != planned:
             raise ValueError(f"{item} was described with {len(shapes)} microbatches, but the plan has {planned}")
-        message.step = item.step
+        message.step, message.after = item.step, item.after
         message.split = TRAIN_SPLIT if trains else item.split
         message.denominator = description.denominator
         for shape in shapes:

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 from takt.v1 import workers_pb2 as pb
 
-from coordinator.decode import faulted_of, ready_of, reported_of, rows_of, saved_of, step_times_of
+from coordinator.decode import KINDS, faulted_of, ready_of, reported_of, rows_of, saved_of, step_times_of
 from coordinator.events import Connected, Disconnected, Event, Faulted, ItemKind, Progressed, StoreOpened
 from coordinator.receipts import Receipts, subject_of
 from coordinator.results import Results
 from coordinator.run_state import Outstanding, Place
 from coordinator.scoring import EvaluationError
+from coordinator.start import Carried
 from coordinator.streams import Outbox, Streams
 from coordinator.tracing import Tracing
 from coordinator.workers import Figures
@@ -27,10 +28,24 @@ class Hearing:
         figures: Figures,
         tracing: Tracing,
         results: Results,
+        carried: Carried | None,
         post: Callable[[Event], None],
         outstanding: Callable[[], Sequence[Outstanding]],
     ) -> None:
-        """Prepare to hear; ``post`` is told of every event, ``outstanding`` tells what was issued."""
+        """Prepare to hear.
+
+        Args:
+            places: of the workers.
+            streams: to them.
+            receipts: of what they said.
+            figures: of how they get on.
+            tracing: of what they did and when.
+            results: of their evaluations.
+            carried: how far the run had come where another coordinator began it.
+            post: told of every event.
+            outstanding: tells what was issued and is not committed.
+        """
+        self._carried = carried
         self._places = places
         self._streams = streams
         self._receipts = receipts
@@ -59,7 +74,9 @@ class Hearing:
     def told(self, worker: int, message: pb.ExecuteRequest) -> None:
         """An executor said something; what it says again is dropped."""
         self._figures.heard(worker)
-        if not self._receipts.note(worker, message.number, subject_of(message, self._outstanding())):
+        is_known = self._is_known(message)
+        subject = None if is_known else subject_of(message, self._outstanding())
+        if not self._receipts.note(worker, message.number, subject) or is_known:
             return
         match message.WhichOneof("message"):
             case "store_opened":
@@ -84,6 +101,21 @@ class Hearing:
             case "failure":
                 stages, log = self._places[worker].stages, f"logs/worker-{worker}.log"
                 self._post(faulted_of(worker, message.failure, stages=stages, log=log))
+
+    def _is_known(self, message: pb.ExecuteRequest) -> bool:
+        """Whether another coordinator heard a message, and has written down all that it is about."""
+        match message.WhichOneof("message"):
+            case "step":
+                kind, after = KINDS.get(message.step.phase), message.step.after
+            case "rows":
+                kind, after = ItemKind.EVALUATE, message.rows.after
+            case "saved":
+                kind, after = ItemKind.SAVE, message.saved.step
+            case _:
+                return False
+        if self._carried is None or after > self._carried.step:
+            return False
+        return not any((entry.item.kind, entry.item.after) == (kind, after) for entry in self._outstanding())
 
     def _take_rows(self, worker: int, message: pb.EvaluationRows) -> None:
         try:

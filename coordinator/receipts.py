@@ -62,8 +62,9 @@ def subject_of(message: workers_pb2.ExecuteRequest, outstanding: Iterable[Outsta
         case "step" if message.step.phase == data_pb2.PHASE_TRAIN:
             return Item(ItemKind.TRAIN, message.step.step, message.step.step)
         case "step" | "rows":
+            after = message.step.after if message.HasField("step") else message.rows.after
             items = (entry.item for entry in outstanding if entry.item.kind is ItemKind.EVALUATE)
-            return next((evaluation(item.split, item.after) for item in items), None)
+            return next((evaluation(item.split, item.after) for item in items if item.after == after), None)
         case "saved":
             return Item(ItemKind.SAVE, message.saved.step, message.saved.step)
         case "failure":

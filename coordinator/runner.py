@@ -128,6 +128,7 @@ class Runner:
             figures=self._figures,
             tracing=self._tracing,
             results=self._results,
+            carried=carried,
             post=self.post,
             outstanding=lambda: self._state.outstanding,
         )

@@ -55,6 +55,7 @@ def decode_commands(message: commands_pb2.StepCommands) -> StepCommands:
             step=message.step,
             denominator=message.denominator,
             microbatches=tuple(Shape(shape.rows, shape.width) for shape in message.microbatches),
+            after=message.after,
         ),
         first_seq=message.first_seq,
         commands=tuple(
@@ -97,12 +98,13 @@ def decode_microbatch(message: data_pb2.Microbatch, *, announced: Shape) -> Micr
 
 
 def encode_report(
-    result: StepResult, *, seconds: Mapping[Account, float], stages: Sequence[int]
+    result: StepResult, *, after: int, seconds: Mapping[Account, float], stages: Sequence[int]
 ) -> commands_pb2.StepReport:
     """Return the report of a step.
 
     Args:
         result: what the engine says of it.
+        after: training step that it trained, or whose weights it evaluated.
         seconds: time of each account since the last report.
         stages: the worker's, ascending.
     """
@@ -119,21 +121,26 @@ def encode_report(
         sent_bytes=result.sent_bytes,
         received_bytes=result.received_bytes,
         peak_in_flight=result.peak_in_flight,
+        after=after,
     )
 
 
 def encode_rows(
-    rows: Sequence[RowOutput], *, split: str, step: int, max_bytes: int = MAX_ROWS_BYTES
+    rows: Sequence[RowOutput], *, setting: StepSetting, max_bytes: int = MAX_ROWS_BYTES
 ) -> Iterator[workers_pb2.EvaluationRows]:
     """Return the rows of an evaluation step in reports of at most ``max_bytes``."""
-    report = workers_pb2.EvaluationRows(split=split, step=step)
+
+    def empty() -> workers_pb2.EvaluationRows:
+        return workers_pb2.EvaluationRows(split=setting.split, step=setting.step, after=setting.after)
+
+    report = empty()
     size = report.ByteSize()
     for row in rows:
         message = workers_pb2.EvaluationRow(row_id=row.row_id, outputs=row.outputs, label=row.label)
         row_bytes = message.ByteSize() + 8  # tag and length of the field
         if report.rows and size + row_bytes > max_bytes:
             yield report
-            report = workers_pb2.EvaluationRows(split=split, step=step)
+            report = empty()
             size = report.ByteSize()
         report.rows.append(message)
         size += row_bytes

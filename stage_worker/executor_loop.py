@@ -11,7 +11,7 @@ from stage_worker.batches import DataServiceSource
 from stage_worker.checkpoint import write_shards
 from stage_worker.clock import ClockOffset
 from stage_worker.decode import encode_report, encode_rows
-from stage_worker.engine.commands import Command, Op, Phase, StepCommands
+from stage_worker.engine.commands import Command, Op, Phase, StepCommands, StepSetting
 from stage_worker.engine.engine import Engine
 from stage_worker.engine.failure import CommandFailed
 from stage_worker.engine.ledger import Activity, Ledger
@@ -102,23 +102,23 @@ class CommandLoop:
             self._link.say(pb.ExecuteRequest(done=pb.CommandDone(seq=last_seq)))
         if result is not None:
             self._batches.release(commands.setting)
-            self._report(result, split=commands.setting.split)
+            self._report(result, commands.setting)
         return ops == [Op.STOP]
 
     def _note(self, command: Command, seq: int) -> None:
         self._record.finish_command(command.op, seq)
         self._record.set_in_flight(self._engine.in_flight_by_stage)
 
-    def _report(self, result: StepResult, *, split: str) -> None:
+    def _report(self, result: StepResult, setting: StepSetting) -> None:
         self._sent_bytes += result.sent_bytes
         self._received_bytes += result.received_bytes
         self._record.set_transferred(sent_bytes=self._sent_bytes, received_bytes=self._received_bytes)
-        for rows in encode_rows(result.rows, split=split, step=result.step):
+        for rows in encode_rows(result.rows, setting=setting):
             self._link.say(pb.ExecuteRequest(rows=rows))
         now = self._ledger.seconds()
         passed = {account: seconds - self._reported.get(account, 0.0) for account, seconds in now.items()}
         self._reported = now
-        report = encode_report(result, seconds=passed, stages=self._stages)
+        report = encode_report(result, after=setting.after, seconds=passed, stages=self._stages)
         spans = self._ledger.take_spans(), self._batches.take_reads()
         if result.phase is Phase.TRAIN:
             report.spans.extend(

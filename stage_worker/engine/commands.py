@@ -67,6 +67,8 @@ class StepSetting:
     denominator: int
     """Rows of the global batch: what the sum of the losses is divided by."""
     microbatches: tuple[Shape, ...]
+    after: int = 0
+    """Training step that it trains, or whose weights it evaluates; the engine does not look at it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,7 +299,7 @@ class FakeExecutor:
             self._say(saved=self._save(commands.step))
         if commands.ends_step:
             if not trains and self._is_last:
-                self._say(rows=self._rows(commands.step))
+                self._say(rows=self._rows(commands.step, commands.after))
             self._say(step=self._report(commands, last_seq))
         return None
 
@@ -308,7 +308,7 @@ class FakeExecutor:
         losses = [float(commands.step + m) for m in range(NUM_MICROBATCHES)] if self._is_last and is_train else []
         overflows = is_train and (self._place.worker, commands.step) in self._behaviour.overflow_at
         return commands_pb2.StepReport(
-            phase=commands.phase, step=commands.step, last_seq=last_seq, loss_sums=losses,
+            phase=commands.phase, step=commands.step, after=commands.after, last_seq=last_seq, loss_sums=losses,
             grad_norm=None if overflows else 2.5, learning_rate=1e-3, skipped=overflows,
             loss_scale=65536.0 if overflows else None,
             times=[
@@ -320,7 +320,7 @@ class FakeExecutor:
             ],
         )  # fmt: skip
 
-    def _rows(self, step: int) -> workers_pb2.EvaluationRows:
+    def _rows(self, step: int, after: int) -> workers_pb2.EvaluationRows:
         """Its replica's of rows 3(step-1)..3(step-1)+2; the label of row r is r % 2, predicted right but for row 4."""
         rows = []
         for row_id in range(3 * (step - 1), 3 * step):
@@ -330,7 +330,7 @@ class FakeExecutor:
                 chosen = label if row_id != 4 else 1 - label
                 outputs = [1.0 if index == chosen else 0.0 for index in range(2)]
                 rows.append(workers_pb2.EvaluationRow(row_id=row_id, outputs=outputs, label=label))
-        return workers_pb2.EvaluationRows(split="validation", step=step, rows=rows)
+        return workers_pb2.EvaluationRows(split="validation", step=step, rows=rows, after=after)
 
     def _save(self, step: int) -> workers_pb2.ShardsSaved:
         folder = self._folder / "checkpoints" / f"step-{step}"

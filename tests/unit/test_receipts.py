@@ -76,8 +76,8 @@ def outstanding(*items: Item) -> list[Outstanding]:
     return [Outstanding(item=item, waiting=frozenset()) for item in items]
 
 
-TRAIN = commands_pb2.StepReport(phase=data_pb2.PHASE_TRAIN, step=3)
-EVALUATED = commands_pb2.StepReport(phase=data_pb2.PHASE_EVALUATE, step=2)
+TRAIN = commands_pb2.StepReport(phase=data_pb2.PHASE_TRAIN, step=3, after=3)
+EVALUATED = commands_pb2.StepReport(phase=data_pb2.PHASE_EVALUATE, step=2, after=2)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ EVALUATED = commands_pb2.StepReport(phase=data_pb2.PHASE_EVALUATE, step=2)
     [
         (pb.ExecuteRequest(step=TRAIN), Item(ItemKind.TRAIN, 3, 3)),
         (pb.ExecuteRequest(step=EVALUATED), evaluation("dev", 2)),
-        (pb.ExecuteRequest(rows=pb.EvaluationRows(split="dev", step=2)), evaluation("dev", 2)),
+        (pb.ExecuteRequest(rows=pb.EvaluationRows(split="dev", step=2, after=2)), evaluation("dev", 2)),
         (pb.ExecuteRequest(saved=pb.ShardsSaved(step=2)), Item(ItemKind.SAVE, 2, 2)),
         (pb.ExecuteRequest(ready=pb.ExecutorReady()), None),
         (pb.ExecuteRequest(done=pb.CommandDone(seq=4)), None),

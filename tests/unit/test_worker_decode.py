@@ -8,7 +8,7 @@ from takt.v1 import commands_pb2, data_pb2
 
 from stage_worker.decode import MessageError, decode_commands, decode_microbatch, encode_report, encode_rows
 from stage_worker.engine.batch_source import DataError
-from stage_worker.engine.commands import Command, Op, Phase, Shape
+from stage_worker.engine.commands import Command, Op, Phase, Shape, StepSetting
 from stage_worker.engine.ledger import Account, Activity
 from stage_worker.engine.result import RowOutput, StepResult
 
@@ -104,7 +104,7 @@ def test_encode_report_shares_add_up_to_the_time_that_passed() -> None:
     seconds: dict[Account, float] = {(activity, None): float(1 << activity) for activity in Activity}
     seconds |= {(Activity.FORWARD, 4): 0.5, (Activity.WEIGHT_GRADIENT, 9): 0.25}
     result = StepResult(phase=Phase.TRAIN, step=3, last_seq=9, loss_sums=(1.5, 0.25), grad_norm=2.0, learning_rate=0.1)
-    report = encode_report(result, seconds=seconds, stages=(4, 9))
+    report = encode_report(result, after=3, seconds=seconds, stages=(4, 9))
     assert sum(share.seconds for share in report.times) == sum(seconds.values())
     shares = {(share.activity, share.busy, share.stage): share.seconds for share in report.times}
     assert len(shares) == len(report.times)
@@ -121,18 +121,22 @@ def test_encode_report_shares_add_up_to_the_time_that_passed() -> None:
 
 def test_encode_report_without_a_norm_leaves_it_out() -> None:
     result = StepResult(phase=Phase.EVALUATE, step=1, last_seq=1)
-    assert not encode_report(result, seconds={}, stages=(0,)).HasField("grad_norm")
+    assert not encode_report(result, after=3, seconds={}, stages=(0,)).HasField("grad_norm")
+
+
+def evaluated(step: int) -> StepSetting:
+    return StepSetting(phase=Phase.EVALUATE, split="validation", step=step, denominator=1, microbatches=(), after=7)
 
 
 def test_encode_rows_cuts_reports_at_the_limit_and_loses_no_row() -> None:
     rows = [RowOutput(row, (0.5, float(row)), 1.0) for row in range(100)]
-    reports = list(encode_rows(rows, split="validation", step=2, max_bytes=500))
+    reports = list(encode_rows(rows, setting=evaluated(2), max_bytes=500))
     assert len(reports) > 3
     assert all(report.ByteSize() <= 500 for report in reports)
-    assert all((report.split, report.step) == ("validation", 2) for report in reports)
+    assert all((report.split, report.step, report.after) == ("validation", 2, 7) for report in reports)
     got = [(row.row_id, tuple(row.outputs), row.label) for report in reports for row in report.rows]
     assert got == [(row, (0.5, float(row)), 1.0) for row in range(100)]
 
 
 def test_encode_rows_without_rows_says_nothing() -> None:
-    assert list(encode_rows([], split="validation", step=1)) == []
+    assert list(encode_rows([], setting=evaluated(1))) == []

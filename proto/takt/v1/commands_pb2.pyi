@@ -63,7 +63,7 @@ class Command(_message.Message):
     def __init__(self, op: _Optional[_Union[Op, str]] = ..., stage: _Optional[int] = ..., microbatch: _Optional[int] = ..., peer: _Optional[int] = ...) -> None: ...
 
 class StepCommands(_message.Message):
-    __slots__ = ("job", "attempt", "phase", "split", "step", "first_seq", "denominator", "microbatches", "commands", "ends_step", "acknowledge")
+    __slots__ = ("job", "attempt", "phase", "split", "step", "first_seq", "denominator", "microbatches", "commands", "ends_step", "acknowledge", "after")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class StepCommands(_message.Message):
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     ENDS_STEP_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     phase: _data_pb2.Phase
@@ -86,10 +87,11 @@ class StepCommands(_message.Message):
     commands: _containers.RepeatedCompositeFieldContainer[Command]
     ends_step: bool
     acknowledge: bool
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., first_seq: _Optional[int] = ..., denominator: _Optional[int] = ..., microbatches: _Optional[_Iterable[_Union[_data_pb2.MicrobatchShape, _Mapping]]] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., ends_step: bool = ..., acknowledge: bool = ...) -> None: ...
+    after: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., split: _Optional[str] = ..., step: _Optional[int] = ..., first_seq: _Optional[int] = ..., denominator: _Optional[int] = ..., microbatches: _Optional[_Iterable[_Union[_data_pb2.MicrobatchShape, _Mapping]]] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., ends_step: bool = ..., acknowledge: bool = ..., after: _Optional[int] = ...) -> None: ...
 
 class StepReport(_message.Message):
-    __slots__ = ("phase", "step", "last_seq", "loss_sums", "grad_norm", "learning_rate", "skipped", "times", "sent_bytes", "received_bytes", "peak_in_flight", "loss_scale", "sent", "clock", "spans", "memory_bytes")
+    __slots__ = ("phase", "step", "last_seq", "loss_sums", "grad_norm", "learning_rate", "skipped", "times", "sent_bytes", "received_bytes", "peak_in_flight", "loss_scale", "sent", "clock", "spans", "memory_bytes", "after")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +108,7 @@ class StepReport(_message.Message):
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     phase: _data_pb2.Phase
     step: int
     last_seq: int
@@ -122,7 +125,8 @@ class StepReport(_message.Message):
     clock: ClockReading
     spans: _containers.RepeatedCompositeFieldContainer[Span]
     memory_bytes: int
-    def __init__(self, phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., step: _Optional[int] = ..., last_seq: _Optional[int] = ..., loss_sums: _Optional[_Iterable[float]] = ..., grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., skipped: bool = ..., times: _Optional[_Iterable[_Union[TimeShare, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., peak_in_flight: _Optional[int] = ..., loss_scale: _Optional[float] = ..., sent: _Optional[float] = ..., clock: _Optional[_Union[ClockReading, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    after: int
+    def __init__(self, phase: _Optional[_Union[_data_pb2.Phase, str]] = ..., step: _Optional[int] = ..., last_seq: _Optional[int] = ..., loss_sums: _Optional[_Iterable[float]] = ..., grad_norm: _Optional[float] = ..., learning_rate: _Optional[float] = ..., skipped: bool = ..., times: _Optional[_Iterable[_Union[TimeShare, _Mapping]]] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., peak_in_flight: _Optional[int] = ..., loss_scale: _Optional[float] = ..., sent: _Optional[float] = ..., clock: _Optional[_Union[ClockReading, _Mapping]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class ClockReading(_message.Message):
     __slots__ = ("name", "offset_seconds", "error_seconds")

@@ -420,14 +420,16 @@ class CommandDone(_message.Message):
     def __init__(self, seq: _Optional[int] = ...) -> None: ...
 
 class EvaluationRows(_message.Message):
-    __slots__ = ("split", "step", "rows")
+    __slots__ = ("split", "step", "rows", "after")
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     split: str
     step: int
     rows: _containers.RepeatedCompositeFieldContainer[EvaluationRow]
-    def __init__(self, split: _Optional[str] = ..., step: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[EvaluationRow, _Mapping]]] = ...) -> None: ...
+    after: int
+    def __init__(self, split: _Optional[str] = ..., step: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[EvaluationRow, _Mapping]]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class EvaluationRow(_message.Message):
     __slots__ = ("row_id", "outputs", "label")
