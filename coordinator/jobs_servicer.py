@@ -96,10 +96,11 @@ class JobServicer(pb_grpc.JobServiceServicer):
             self._files.folder / request.id / "logs",
             workers,
             tail=request.tail if request.HasField("tail") else None,
+            positions={position.worker: position.offset for position in request.positions},
             is_over=is_over if request.follow else None,
         )
         async for worker, line in lines:
-            yield pb.ReadLogsResponse(worker=worker, line=line)
+            yield pb.ReadLogsResponse(worker=worker, line=line.text, end=line.end)
 
     async def ListWorkers(self, request: pb.ListWorkersRequest, context: Context) -> pb.ListWorkersResponse:  # noqa: N802
         """Tell about all slots."""

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import grpc
@@ -139,9 +139,26 @@ class JobClient:
         response: pb.CancelJobResponse = self._call(self._stub.CancelJob, request)
         return response.job
 
-    def logs(self, job_id: str, *, stage: int | None, tail: int | None, follow: bool) -> Iterator[pb.ReadLogsResponse]:
-        """Yield log lines of a job's workers; with ``follow``, until the job has ended."""
-        request = pb.ReadLogsRequest(id=job_id, stage=stage, tail=tail, follow=follow)
+    def logs(
+        self,
+        job_id: str,
+        *,
+        stage: int | None,
+        tail: int | None,
+        follow: bool = False,
+        positions: Mapping[int, int] | None = None,
+    ) -> Iterator[pb.ReadLogsResponse]:
+        """Yield log lines of a job's workers.
+
+        Args:
+            job_id: whose workers.
+            stage: only workers that hold this one.
+            tail: only the last lines of each.
+            follow: whether to go on until the job has ended.
+            positions: bytes of a worker's log after which to go on, whatever ``tail`` says.
+        """
+        places = [pb.LogPosition(worker=worker, offset=offset) for worker, offset in (positions or {}).items()]
+        request = pb.ReadLogsRequest(id=job_id, stage=stage, tail=tail, follow=follow, positions=places)
         try:
             yield from self._stub.ReadLogs(request, timeout=None if follow else LOGS_SECONDS)
         except grpc.RpcError as error:

@@ -65,13 +65,12 @@ class JobFolder:
         with closing(Store.open_read_only(self._state_dir)) as store:
             return encode_page(*store.page(Listing.of(request)))
 
-    def logs(self, job_id: str, *, stage: int | None, tail: int | None, follow: bool) -> Iterator[pb.ReadLogsResponse]:
-        """Yield the log lines that are there; nobody is asked for more, so ``follow`` changes nothing.
+    def logs(self, job_id: str, *, stage: int | None, tail: int | None) -> Iterator[pb.ReadLogsResponse]:
+        """Yield the log lines that are there.
 
         Raises:
             CliError: there is no such job, or none of its workers holds ``stage``.
         """
-        del follow
         job = self.job(job_id)
         wanted = {worker.worker for worker in job.workers if stage is None or stage in worker.stages}
         if stage is not None and not wanted:

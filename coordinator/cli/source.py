@@ -24,7 +24,7 @@ class JobSource(Protocol):
     def jobs(self, request: pb.ListJobsRequest) -> pb.ListJobsResponse:
         """Return one page of jobs, the newest first."""
 
-    def logs(self, job_id: str, *, stage: int | None, tail: int | None, follow: bool) -> Iterator[pb.ReadLogsResponse]:
+    def logs(self, job_id: str, *, stage: int | None, tail: int | None) -> Iterator[pb.ReadLogsResponse]:
         """Yield log lines of a job's workers."""
 
 

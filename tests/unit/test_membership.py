@@ -62,9 +62,7 @@ def test_freed_lost_slot_stays_lost() -> None:
 def test_admit_first_job_fits_gets_its_slots_and_the_next_waits_its_turn() -> None:
     found = members(2).admit([Demand("first", 2), Demand("second", 1)])
     assert found.admitted == "first"
-    assert [(w.job, w.reason) for w in found.waiting] == [
-        ("second", "waits behind job first, which goes first")
-    ]
+    assert [(w.job, w.reason) for w in found.waiting] == [("second", "waits behind job first, which goes first")]
 
 
 def test_admit_job_that_needs_busy_slots_blocks_smaller_ones_behind_it() -> None:

@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
+from coordinator.cli.client import JobClient
 from coordinator.cli.console import print_json, print_line
 from coordinator.cli.exits import ExitCode
+from coordinator.cli.following import follow_logs
 from coordinator.cli.options import DEFAULT_STATE_DIR, Coordinator, JobId, Output, OutputFormat, StateDir
 from coordinator.cli.source import open_source
 
@@ -26,10 +28,14 @@ def command(
 ) -> ExitCode:
     """Print the log lines of a job's workers, each with its worker in front.
 
+    With --follow, a coordinator that goes away is waited for, for one minute; no line is lost or printed twice.
     Without --coordinator, and where none answers on this machine, the state folder is read.
     """
     with open_source(coordinator=coordinator, state_dir=state_dir, job_id=job_id) as source:
-        lines = source.logs(job_id, stage=stage, tail=tail, follow=follow)
+        if follow and isinstance(source, JobClient):
+            lines = follow_logs(source, job_id, stage=stage, tail=tail)
+        else:
+            lines = source.logs(job_id, stage=stage, tail=tail)
         if output is OutputFormat.JSON:
             print_json({"lines": [{"worker": line.worker, "line": line.line} for line in lines]})
         else:

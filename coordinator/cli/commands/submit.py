@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from coordinator.choices import ScheduleName
-from coordinator.cli.client import CallError, JobClient, connect
+from coordinator.cli.client import connect
 from coordinator.cli.console import print_json, print_line, print_remark
 from coordinator.cli.exits import ExitCode
+from coordinator.cli.following import follow_logs
 from coordinator.cli.options import (
     DEFAULT_COORDINATOR,
     Coordinator,
@@ -68,19 +69,8 @@ def command(
             print_line(job.id)
         if not (wait or follow):
             return ExitCode.SUCCESS
-        if follow:
-            _follow(client, job.id)
+        for line in follow_logs(client, job.id, stage=None, tail=None) if follow else ():
+            print_remark(f"worker {line.worker} | {line.line}")
         job = watch(client, job.id, on_change=lambda _: None)
     print_remark(outcome_line(job))
     return EXIT_CODES[job.state]
-
-
-def _follow(client: JobClient, job_id: str) -> None:
-    """Copy log lines to stderr until the job has ended, or the coordinator goes away; waiting outlives that."""
-    try:
-        for line in client.logs(job_id, stage=None, tail=None, follow=True):
-            print_remark(f"worker {line.worker} | {line.line}")
-    except CallError as error:
-        if not error.is_passing:
-            raise
-        print_remark(f"the log ends here: {error}")
