@@ -8,11 +8,10 @@ import structlog
 from coordinator.checkpoints import complete_steps
 from coordinator.files import JobFiles
 from coordinator.kept import KeptAttempt
-from coordinator.ownership import Ownership
+from coordinator.ownership import Ownership, served
 from coordinator.queue import Queue, Queued
 from coordinator.records import JobRecord, JobState, StateChange, WorkerRecord
 from coordinator.run_services import RunServices
-from coordinator.spec import from_json
 from coordinator.start import Carried
 from coordinator.store import Store
 
@@ -28,11 +27,40 @@ class Adoption:
         self._services = services
         self._queue = queue
 
-    async def adopt_all(self) -> None:
-        """Take over every job whose coordinator is gone; call it before workers can come back."""
+    async def adopt_all(self, *, of_run: str | None = None) -> None:
+        """Take over every job whose coordinator is gone; call it before workers can come back.
+
+        Args:
+            of_run: only those of coordinators that served this `takt run`; None for all.
+        """
         for record in await self._services.journal.do(Store.jobs):
-            if self.is_orphan(record):
+            is_meant = of_run is None or served(record.owner, of_run)
+            if is_meant and self.is_orphan(record):
                 await self.adopt(record)
+
+    async def submitted_again(self, record: JobRecord) -> None:
+        """Queue a job again that had not ended well; it goes on from its last checkpoint."""
+        await self._queue.settled(record.id)
+        change = StateChange(
+            state=JobState.QUEUED,
+            reason=f"submitted again after step {record.step}, waits for slots",
+            attempt=record.attempt,
+            step=record.step,
+            time=time.time(),
+        )
+
+        def write(store: Store) -> bool:
+            present = store.job(record.id)
+            if present is None or present.state is not record.state:
+                return False  # somebody else was quicker
+            mine = present.owner == self._ownership.owner or store.take_over(record.id, owner=present.owner)
+            if mine:
+                store.change_state(record.id, change)
+            return mine
+
+        if await self._services.journal.do(write):
+            self._queue.add(Queued.of(record))
+            _log.info("job submitted again", job=record.id, step=record.step)
 
     def is_orphan(self, record: JobRecord) -> bool:
         """Whether a job goes on and its coordinator is gone."""
@@ -44,9 +72,7 @@ class Adoption:
         if not await self._services.journal.do(lambda store: self._take_over(store, record)):
             return  # another coordinator was quicker
         self._ownership.bury(record.owner)
-        queued = Queued(
-            job=record.id, spec=from_json(record.spec_json), priority=record.priority, created=record.created
-        )
+        queued = Queued.of(record)
         attempt = await self._services.journal.do(lambda store: self._attempt(store, record))
         if record.state is JobState.CANCELLING:
             await self._change(record, JobState.CANCELLED, " before it was seen to end")

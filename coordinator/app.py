@@ -43,6 +43,7 @@ def serve(
     embedded: Annotated[
         bool, typer.Option("--embedded", envvar="TAKT_EMBEDDED", help="Serve one 'takt run': share the state folder.")
     ] = False,
+    run: Annotated[str, typer.Option(envvar="TAKT_RUN", help="Identity of that 'takt run', kept over restarts.")] = "",
     exit_with_stdin: Annotated[
         bool, typer.Option("--exit-with-stdin", envvar="TAKT_EXIT_WITH_STDIN", help="Stop when stdin closes.")
     ] = False,
@@ -63,9 +64,10 @@ def serve(
         strict=strict,
         credit=credit,
         embedded=embedded,
+        run=run,
         insecure=insecure,
     )
-    ownership = Ownership.claim(settings.state_dir, embedded=embedded)
+    ownership = Ownership.claim(settings.state_dir, embedded=embedded, run=run)
     try:
         asyncio.run(serve_until_stopped(settings, ownership, exit_with_stdin=exit_with_stdin))
     finally:

@@ -63,7 +63,7 @@ class Jobs:
     async def submit(
         self, job: str, spec_json: str, *, limit_seconds: float, priority: int = 0, facts: Facts | None = None
     ) -> JobView:
-        """Check a job and queue it; an equal one with this id is returned as it is.
+        """Check a job and queue it; an equal one with this id is returned, and goes on where it had not ended well.
 
         Args:
             job: id, or empty for one that is made up.
@@ -82,7 +82,9 @@ class Jobs:
         check_job_id(job)
         present = await self._same(job, spec)
         if present is not None:
-            return present
+            if present.record.state in (JobState.FAILED, JobState.CANCELLED):
+                await self._adoption.submitted_again(present.record)
+            return await self.view(job)
         if facts is not None and self._embedded:
             plan: JobPlan | None = await asyncio.to_thread(plan_job, spec, model=facts.model, data=facts.data)
         else:

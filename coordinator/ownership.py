@@ -30,6 +30,15 @@ _ADDRESS_SECONDS = 3.0
 _POLL_SECONDS = 0.1
 
 
+_OF_RUN = "-"
+"""Between the identity of a `takt run` and that of a process that serves it."""
+
+
+def served(owner: str, run: str) -> bool:
+    """Whether the coordinator process ``owner`` served a `takt run`."""
+    return owner.startswith(f"{run}{_OF_RUN}")
+
+
 class FolderInUseError(TaktError):
     """Another coordinator serves the state folder."""
 
@@ -44,8 +53,8 @@ class Ownership:
         self._descriptor: int | None = None
 
     @classmethod
-    def claim(cls, state_dir: Path, *, embedded: bool) -> "Ownership":
-        """Take the lock, and the lease.
+    def claim(cls, state_dir: Path, *, embedded: bool, run: str = "") -> "Ownership":
+        """Take the lock, and the lease; ``run`` is the `takt run` that this process serves, if it serves one.
 
         Raises:
             FolderInUseError: another coordinator has the folder, and this one is not embedded.
@@ -53,7 +62,7 @@ class Ownership:
             OSError: the folder cannot be written.
         """
         (state_dir / "coordinators").mkdir(parents=True, exist_ok=True)
-        ownership = cls(state_dir, uuid.uuid4().hex[:12])
+        ownership = cls(state_dir, f"{run}{_OF_RUN}{uuid.uuid4().hex[:12]}" if run else uuid.uuid4().hex[:12])
         ownership._descriptor = os.open(ownership._own_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fcntl.flock(ownership._descriptor, fcntl.LOCK_EX)
         try:

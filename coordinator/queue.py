@@ -18,11 +18,11 @@ from coordinator.kept import KeptAttempt
 from coordinator.membership import Demand, Slot
 from coordinator.planning import JobPlan, plan_job
 from coordinator.problem import SpecError
-from coordinator.records import JobError, JobState, StateChange, WorkerRecord
+from coordinator.records import JobError, JobRecord, JobState, StateChange, WorkerRecord
 from coordinator.run_services import RunServices
 from coordinator.runner import Runner
 from coordinator.runs import Runs
-from coordinator.spec import JobSpec
+from coordinator.spec import JobSpec, from_json
 from coordinator.start import Carried, Start
 from coordinator.store import Store
 from coordinator.workers import places_of
@@ -51,6 +51,12 @@ class Queued:
     waits_for: tuple[str, int] = ("", 0)
     """Reason and missing slots, as they were last written."""
 
+    @classmethod
+    def of(cls, record: JobRecord) -> "Queued":
+        """Return the place of a job that is in the store."""
+        spec = from_json(record.spec_json)
+        return cls(job=record.id, spec=spec, priority=record.priority, created=record.created)
+
     @property
     def num_slots(self) -> int:
         """Slots that it needs, all at once."""
@@ -77,6 +83,11 @@ class Queue:
     def look(self) -> None:
         """Slots or jobs have changed: look at the queue soon."""
         self._changed.set()
+
+    async def settled(self, job: str) -> None:
+        """Return when a run that has just ended is off the list."""
+        if job in self._admitted:
+            await asyncio.wait({self._admitted[job]})
 
     def holds_slots(self, job: str) -> bool:
         """Whether a job was admitted and is not over."""
@@ -125,12 +136,14 @@ class Queue:
             await self._end(job, JobState.CANCELLED, reason)
 
     async def stop(self, reason: str, *, grace_seconds: float, limit_seconds: float, drop_waiting: bool) -> None:
-        """End all runs; jobs that wait are left for the next coordinator, or cancelled too."""
+        """End all runs, their state saved; all jobs are left for the next coordinator, or cancelled."""
         for job, task in list(self._admitted.items()):
             if self._runs.get(job) is None:
                 task.cancel()
                 await asyncio.wait({task})
-        await self._runs.stop(reason, grace_seconds=grace_seconds, limit_seconds=limit_seconds)
+        await self._runs.stop(
+            reason, grace_seconds=grace_seconds, limit_seconds=limit_seconds, is_for_good=drop_waiting
+        )
         for queued in self._waiting if drop_waiting else ():
             await self._end(queued.job, JobState.CANCELLED, reason)
 

@@ -5,7 +5,7 @@ import time
 
 import structlog
 
-from coordinator.events import CancelAsked, Tick
+from coordinator.events import CancelAsked, StopAsked, Tick
 from coordinator.runner import Runner
 
 _log = structlog.get_logger()
@@ -45,10 +45,13 @@ class Runs:
         for runner in self._runners.values():
             runner.post(Tick())
 
-    async def stop(self, reason: str, *, grace_seconds: float, limit_seconds: float) -> None:
-        """Cancel all runs and wait for their end; those that have not ended in time are recorded as cancelled."""
+    async def stop(self, reason: str, *, grace_seconds: float, limit_seconds: float, is_for_good: bool) -> None:
+        """End all runs and wait for it: cancelled where it is for good, else so that their jobs go on later.
+
+        Those that have not ended in time are recorded as cancelled, or left to the next coordinator as they are.
+        """
         for runner in self._runners.values():
-            runner.post(CancelAsked(reason, grace_seconds))
+            runner.post((CancelAsked if is_for_good else StopAsked)(reason, grace_seconds))
         give_up_at = time.monotonic() + limit_seconds
         while self._tasks and time.monotonic() < give_up_at:
             self.tick()
@@ -56,4 +59,7 @@ class Runs:
             await asyncio.sleep(0)  # lets carry_out take the ended ones off the list
         for job, runner in list(self._runners.items()):
             self._tasks[job].cancel()
+            if not is_for_good:
+                _log.warning("a run was not seen to end; the next coordinator carries it on", job=job)
+                continue
             await runner.abandon(f"{reason}; its workers were not seen to end")

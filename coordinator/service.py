@@ -39,9 +39,12 @@ from coordinator.store import LostError, Store
 from coordinator.workers_servicer import WorkerServicer
 
 TICK_SECONDS = 0.5
-STOP_GRACE_SECONDS = 3.0
-"""What runs get to reach a step boundary when the coordinator is stopped."""
-STOP_LIMIT_SECONDS = 7.0
+STOP_GRACE_SECONDS = 20.0
+"""What runs get to reach a step boundary and to save their state when the coordinator is stopped."""
+EMBEDDED_STOP_GRACE_SECONDS = 3.0
+"""The same where they are cancelled, because the `takt run` that they belong to ends."""
+STOP_MARGIN_SECONDS = 4.0
+"""What their workers get to end then."""
 
 _log = structlog.get_logger()
 
@@ -61,7 +64,9 @@ class Settings:
     credit: int
     """Steps that workers may be ahead of the last commit."""
     embedded: bool
-    """Serves one `takt run`: takes over no jobs, and leaves none behind."""
+    """Serves one `takt run`: leaves no jobs behind."""
+    run: str = ""
+    """Identity of that `takt run`, whose jobs are taken over where an earlier process served it; empty for none."""
     insecure: bool
     """May listen where other machines can reach it."""
 
@@ -120,8 +125,9 @@ class Coordinator:
             self._lease = asyncio.create_task(self._keep_lease())
         build_info(self._registry, version("takt-train"))
         self._registry.register(Census(jobs=self._count_jobs, slots=self._count_slots))
-        if not self._settings.embedded:
-            await self._adoption.adopt_all()  # before workers can ask for runs that are not there yet
+        if self._settings.run or not self._settings.embedded:
+            # Before workers can ask for runs that are not there yet.
+            await self._adoption.adopt_all(of_run=self._settings.run if self._settings.embedded else None)
         self._server = await serve(
             self._settings.listen,
             add=self._add_servicers,
@@ -147,10 +153,11 @@ class Coordinator:
         _log.info("coordinator stops", reason=reason)
         if self._time is not None:
             self._time.cancel()
+            grace_seconds = EMBEDDED_STOP_GRACE_SECONDS if self._settings.embedded else STOP_GRACE_SECONDS
             await self._queue.stop(
                 "the coordinator was stopped",
-                grace_seconds=STOP_GRACE_SECONDS,
-                limit_seconds=STOP_LIMIT_SECONDS,
+                grace_seconds=grace_seconds,
+                limit_seconds=grace_seconds + STOP_MARGIN_SECONDS,
                 drop_waiting=self._settings.embedded,
             )
         await self.leave()

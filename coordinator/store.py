@@ -189,7 +189,7 @@ class Store:
             self._db.execute(
                 "UPDATE jobs SET state = ?, reason = ?, attempt = ?, missing_slots = 0, error = ?,"
                 " started = CASE WHEN ? THEN coalesce(started, ?) ELSE started END,"
-                " ended = CASE WHEN ? THEN ? ELSE ended END WHERE id = ?",
+                " ended = CASE WHEN ? THEN ? END WHERE id = ?",
                 (
                     *(change.state, change.reason, change.attempt, stored.error_text(error)),
                     *(change.state is JobState.STARTING, change.time, change.state.is_final, change.time, job),
@@ -201,8 +201,8 @@ class Store:
         """Say what a job waits for, if it is queued still; that is no change of state."""
         with self.owned(job):
             self._db.execute(
-                "UPDATE jobs SET reason = ?, missing_slots = ? WHERE id = ? AND state = ?",
-                (reason, missing_slots, job, JobState.QUEUED),
+                "UPDATE jobs SET reason = ?, missing_slots = ? WHERE id = ? AND state IN (?, ?)",
+                (reason, missing_slots, job, JobState.QUEUED, JobState.RECOVERING),
             )
 
     def set_plan(self, job: str, *, total_steps: int, bubble_fraction: float) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def coordinator(
     *, state_dir: Path, data_service_address: str, listen: str = ANY_PORT, strict: bool = False, embedded: bool = False
 ) -> ServiceCommand:
     """Return the coordinator; an ``embedded`` one serves one `takt run` only."""
-    flags = (*(["--strict"] if strict else []), *(["--embedded"] if embedded else []))
+    flags = (*(["--strict"] if strict else []), *(["--embedded", "--run", uuid.uuid4().hex[:12]] if embedded else []))
     options = ("--state-dir", os.fspath(state_dir), "--data-service", data_service_address, *flags)
     return ServiceCommand(name=COORDINATOR, module="coordinator", listen=listen, options=options)
 

@@ -156,7 +156,10 @@ async def test_cancel_queued_job_ends_at_once_and_twice_is_the_same(world: Rig) 
     assert other.state == jobs_pb2.JOB_STATE_SUCCEEDED
 
 
-async def test_stop_running_job_is_cancelled_and_queued_one_is_left(tmp_path: Path) -> None:
+async def test_stop_leaves_running_and_queued_jobs_to_the_next_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.service.STOP_GRACE_SECONDS", 1.0)
     async with rig(tmp_path) as world:
         world.behaviour.hang_at = (0, 2)
         await world.add_agents(2)
@@ -166,10 +169,12 @@ async def test_stop_running_job_is_cancelled_and_queued_one_is_left(tmp_path: Pa
             await world.coordinator.stop("SIGTERM was received")
     async with rig(tmp_path) as world:
         job = await world.job(running.id)
-        assert job.state == jobs_pb2.JOB_STATE_CANCELLED
-        assert job.reason.startswith("the coordinator was stopped")
+        assert (job.state, job.step) == (jobs_pb2.JOB_STATE_RECOVERING, 1)
+        assert job.history[-2].reason.startswith("the coordinator was stopped; step 1 was the last one")
         await world.add_agents(2)
-        assert (await world.until_over(waiting.id)).state == jobs_pb2.JOB_STATE_SUCCEEDED
+        for each in (running, waiting):
+            assert (await world.until_over(each.id)).state == jobs_pb2.JOB_STATE_SUCCEEDED
+        assert (await world.job(running.id)).attempt == 2
 
 
 async def test_stop_embedded_coordinator_leaves_no_job_queued(tmp_path: Path) -> None:

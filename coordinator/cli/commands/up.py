@@ -24,8 +24,8 @@ Listen = Annotated[
     ),
 ]
 TEND_SECONDS = 0.25
-COORDINATOR_STOP_SECONDS = 5.0
-"""What the coordinator gets to stop: it gives its jobs 3 s to reach a step boundary, then ends them."""
+COORDINATOR_STOP_SECONDS = 26.0
+"""What the coordinator gets to stop: it gives its jobs 20 s to reach a step boundary and to save their state."""
 STOP_SECONDS = 2.0
 """What agents and data service, which have nothing to do by then, get each; all is gone within ten seconds."""
 
