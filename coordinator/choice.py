@@ -52,7 +52,7 @@ class LeftOut:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Candidates, the best first: what fits, of these the shortest, of as long ones the simpler one, with fewer chunks
-    and commands."""
+    and commands; behind them what does not fit, the one that needs least first."""
 
     ranked: tuple[Ranked, ...]
     left_out: tuple[LeftOut, ...]
@@ -206,9 +206,10 @@ def _compared(
     return Comparison(ranked=tuple(sorted(ranked, key=_rank)), left_out=tuple(left_out), basis=basis)
 
 
-def _rank(each: Ranked) -> tuple[bool, float, tuple[int, int], int]:
+def _rank(each: Ranked) -> tuple[int, float, tuple[int, int], int]:
     # Nine digits, so that the order of additions does not decide.
-    return each.fits is False, float(f"{each.step:.9g}"), each.candidate.preference, each.num_commands
+    excess = each.memory_bytes or 0 if each.fits is False else 0
+    return excess, float(f"{each.step:.9g}"), each.candidate.preference, each.num_commands
 
 
 def within_budget(

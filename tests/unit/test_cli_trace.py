@@ -84,7 +84,7 @@ def test_job_without_a_timeline_and_one_that_is_damaged_are_told(
     assert "trace.json" in capsys.readouterr().err
     path.unlink()
     assert run(*command, "--state-dir", state) == ExitCode.NOT_FOUND
-    assert "job job has no timeline yet" in capsys.readouterr().err
+    assert "job job has no timeline; one is written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["trace", "job", "--out", "x.json"], ["explain", "job"]])

@@ -110,8 +110,8 @@ def read_trace(files: JobFiles) -> Trace:
         CliError: there is none, or it is damaged.
     """
     missing = (
-        f"job {files.folder.name} has no timeline yet; "
-        "one is written every half minute of training and at its end, none of predictions"
+        f"job {files.folder.name} has no timeline; "
+        "one is written every half minute of training and at its end, none where no step was done, none of predictions"
     )
     try:
         return from_chrome(text_of(files.trace, missing=missing))
