@@ -24,6 +24,7 @@ COMMANDS = {
     "validate": "Make every check that submit makes, and start nothing.",
     "plan": "Compile, check and draw a plan; predict its length.",
     "schema": "Print the JSON Schema of the job file.",
+    "checkpoints": "List the checkpoints of a job; check their files.",
     "export": "Write the trained model as a plain Hugging Face folder.",
     "trace": "Write the measured timeline of a job, beside its plan.",
     "explain": "Tell where the time of a job's workers went, and what to change.",
