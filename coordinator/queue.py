@@ -238,7 +238,8 @@ class Queue:
         bubble = float(plan.prediction.bubble_fraction)
 
         def write(store: Store) -> None:
-            files.write_plan(plan.train)
+            with store.owned(job):
+                files.write_plan(plan.train)
             store.set_plan(job, total_steps=plan.total_steps, bubble_fraction=bubble)
 
         await self._services.journal.do(write)

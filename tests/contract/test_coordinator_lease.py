@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from coordinator_process import READY_SECONDS, Process, coordinator, refused, spawn
+from coordinator_rig import rig, spec_json
 from takt.rpc.lifecycle import parse_announcement
 from takt.v1 import jobs_pb2
 
@@ -89,3 +90,20 @@ async def test_lease_of_two_started_at_once_one_serves_and_the_other_names_it(tm
             if child.returncode is None:
                 child.kill()
             await child.communicate()
+
+
+async def test_lease_lost_under_a_run_that_then_writes_nothing_more(tmp_path: Path) -> None:
+    async with rig(tmp_path) as world:
+        await world.add_agents(2)
+        await world.submit(spec_json(train={"max_steps": 5000}), job="runs")
+        await world.until("runs", lambda job: job.step > 5)
+        with closing(Store.open(tmp_path, owner="another", needs_lease=True)) as other:
+            assert other.take_lease(seen=other.lease(), now=1.0)
+            taken = other.view("runs")
+            lost = await asyncio.wait_for(world.coordinator.lost, 5)
+            assert str(lost) == "another coordinator has taken the state folder over"
+            await world.coordinator.leave()
+            assert other.view("runs") == taken
+            assert taken is not None
+            lines = (tmp_path / "jobs/runs/steps.jsonl").read_text().count("\n")
+            assert lines == taken.record.step
