@@ -1,7 +1,7 @@
 """Executors' streams are cut at every kind of message, both ways: nothing is lost, and nothing is done twice.
 
-A job of 3 steps on two workers, which evaluates after step 2 and after step 3, and saves after step 3, runs through a relay that
-cuts one stream at one message. What it leaves behind must be what a job leaves that nothing happens to.
+A job of 3 steps on two workers, which evaluates after step 2 and after step 3 and saves after step 3, runs through a
+relay that cuts one stream at one message. What it leaves behind must be what a job leaves that nothing happens to.
 """
 
 import json

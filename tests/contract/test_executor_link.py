@@ -248,6 +248,8 @@ def test_link_tells_a_failure_to_a_coordinator_that_is_away_meanwhile(
     assert closing.is_alive()
     with serving(coordinator, address):
         again = coordinator.next_stream()
+        begun = time.monotonic()
         assert again.hear(3) == [("hello", 0), ("failure", 1), (None, 0)]
+        assert time.monotonic() - begun < LIMIT_SECONDS  # it has ended the stream itself
         closing.join(WAIT_SECONDS)
         assert not closing.is_alive()

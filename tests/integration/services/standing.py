@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from takt.rpc.lifecycle import Announcement, parse_announcement
+from takt.v1 import jobs_pb2 as pb
 
 from coordinator.cli.client import connect
 from coordinator.cli.documents import job_record, slot_record
@@ -83,12 +84,12 @@ class Standing:
     def jobs(self) -> set[str]:
         """Return the ids of all jobs."""
         with connect(self.address) as client:
-            return {job.id for job in client.jobs()}
+            return {job.id for job in client.jobs(pb.ListJobsRequest()).jobs}
 
     def end_all(self) -> None:
         """Cancel what has not ended, and wait for its end."""
         with connect(self.address) as client:
-            for job in client.jobs():
+            for job in client.jobs(pb.ListJobsRequest()).jobs:
                 if not has_ended(job):
                     client.cancel(job.id, grace_seconds=1)
                     watch(client, job.id, on_change=lambda _: None, timeout_seconds=20)
