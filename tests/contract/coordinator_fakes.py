@@ -133,6 +133,7 @@ class FakeAgent:
         self._transcript = transcript
         self._outbox: asyncio.Queue[workers_pb2.AttendRequest | None] = asyncio.Queue()
         self._executor: asyncio.Task[None] | None = None
+        self._work: workers_pb2.AgentWork | None = None
         self.model_error = ""
         self.welcomed = asyncio.Event()
         self.released: list[workers_pb2.Release] = []
@@ -148,6 +149,16 @@ class FakeAgent:
         """End the stream without a goodbye: so a coordinator may see the end of an agent that was killed."""
         await self._outbox.put(None)
         await self._task
+
+    async def redial(self, *, after_seconds: float = 0.0) -> None:
+        """Break the stream and open another: with the executor, where it has one."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        await asyncio.sleep(after_seconds)
+        self.welcomed.clear()
+        self._outbox = asyncio.Queue()
+        self._task = asyncio.create_task(self._attend())
+        await self.welcomed.wait()
 
     async def vanish(self) -> None:
         """Break the stream, as a dying agent does."""
@@ -169,16 +180,22 @@ class FakeAgent:
                     self._obey(message)
             except grpc.aio.AioRpcError as error:
                 self.failure = error
+                self.end_executor()
+            else:
+                self.end_executor()
             finally:
                 beat.cancel()
-                if self._executor is not None:
-                    self._executor.cancel()
+
+    def end_executor(self) -> None:
+        """End what it runs, if it runs anything."""
+        if self._executor is not None:
+            self._executor.cancel()
 
     async def _requests(self) -> AsyncIterator[workers_pb2.AttendRequest]:
         hello = workers_pb2.AgentHello(
             agent=f"agent-{self._slot}-{id(self)}", host="127.0.0.1", slot=self._slot, device="cpu",
             pid=10 + self._slot,
-            metrics_address=f"127.0.0.1:{9000 + self._slot}",
+            metrics_address=f"127.0.0.1:{9000 + self._slot}", work=self._work,
         )  # fmt: skip
         yield workers_pb2.AttendRequest(hello=hello)
         while (message := await self._outbox.get()) is not None:
@@ -213,6 +230,9 @@ class FakeAgent:
             job=place.job, attempt=place.attempt, pid=1000 + place.worker, log=f"logs/worker-{place.worker}.log"
         )
         self._outbox.put_nowait(workers_pb2.AttendRequest(started=started))
+        self._work = workers_pb2.AgentWork(
+            job=place.job, attempt=place.attempt, worker=place.worker, pid=started.pid, log=started.log
+        )
         ended = workers_pb2.ExecutorEnded(job=place.job, attempt=place.attempt)
         make_executor = self._behaviour.make_executor or FakeExecutor
         executor = make_executor(self._address, self._state_dir, place, self._behaviour, self._transcript)
@@ -220,6 +240,7 @@ class FakeAgent:
             ended.cause, ended.exit_code, ended.signal = await executor.run()
         except asyncio.CancelledError:
             ended.cause = workers_pb2.END_CAUSE_RELEASED
+        self._work = None
         self._outbox.put_nowait(workers_pb2.AttendRequest(ended=ended))
 
 

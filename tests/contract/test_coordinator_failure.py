@@ -63,18 +63,6 @@ async def test_run_worker_alone_tells_of_an_overflow_fails_and_does_not_commit_t
     assert await free_slots(world) == 2
 
 
-async def test_run_agent_vanishes_fails_naming_its_worker(world: Rig) -> None:
-    world.behaviour.hang_at = (1, 2)
-    await world.add_agents(2)
-    job = await world.submit()
-    await world.until(job.id, lambda found: found.step == 1)
-    await world.agents[1].vanish()
-    job = await world.until_over(job.id)
-    assert (job.state, job.error.type, job.error.worker) == (jobs_pb2.JOB_STATE_FAILED, "lost", 1)
-    assert job.reason.startswith("the agent of worker 1 (stage 1) on 127.0.0.1 was lost: its stream broke")
-    assert [slot.state for slot in await world.slots()] == ["free", "lost"]
-
-
 async def test_run_evaluation_misses_a_row_fails_naming_it(world: Rig) -> None:
     world.behaviour.leave_out_row = 4
     await world.add_agents(2)
