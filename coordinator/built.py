@@ -12,7 +12,6 @@ BUILT: Mapping[str, tuple[object, ...]] = {
     "parallel.tp": (1,),
     "parallel.zero_stage": (0,),
     "schedule.name": (*map(ScheduleName, Schedule), ScheduleName.CUSTOM, ScheduleName.AUTO),
-    "checkpoint.every_steps": (None,),
     "checkpoint.snapshot_steps": (None,),
 }
 """The values that are built of each key whose other values are not; keys without an entry are built whole."""

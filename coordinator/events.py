@@ -135,12 +135,14 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A worker's shards of a checkpoint are on disk."""
+    """A worker's shards of a checkpoint are on disk, or cannot be written."""
 
     worker: int
     step: int
     shards: tuple[SavedShard, ...]
     agreed: AgreedState
+    error: str = ""
+    """Why they are not; empty where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,14 @@ class CommitCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class DropCheckpoint:
+    """A checkpoint could not be written: remove what there is of it, and say so."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommitEvaluation:
     """All rows of an evaluation are there: compute and journal its figures."""
 
@@ -292,4 +302,14 @@ class ChangeState:
     error: JobError | None = None
 
 
-Command = Assign | Release | SendRendezvous | Issue | CommitStep | CommitCheckpoint | CommitEvaluation | ChangeState
+Command = (
+    Assign
+    | Release
+    | SendRendezvous
+    | Issue
+    | CommitStep
+    | CommitCheckpoint
+    | DropCheckpoint
+    | CommitEvaluation
+    | ChangeState
+)

@@ -119,6 +119,12 @@ class JobFiles:
         }
         _write_whole(folder / "manifest.json", json.dumps(manifest, indent=2, allow_nan=False) + "\n")
 
+    def drop_checkpoint(self, step: int) -> None:
+        """Remove what there is of a checkpoint that could not be written, unless one of that step is whole."""
+        folder = self.folder / "checkpoints" / f"step-{step}"
+        if not (folder / "manifest.json").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+
     def complete_checkpoint(self, manifest: Mapping[str, Any], *, step: int) -> None:
         """Complete the checkpoint of a step by a manifest that is this job's, whosever it was before."""
         folder = self.folder / "checkpoints" / f"step-{step}"

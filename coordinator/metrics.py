@@ -38,6 +38,7 @@ class RunMetrics:
             buckets=_CHECKPOINT_BUCKETS,
             registry=registry,
         )
+        self._failed_checkpoints = counter("takt_checkpoint_failures", "Checkpoints that could not be written.")
         self._steps = counter("takt_steps", "Committed steps.")
         self._skipped = counter("takt_steps_skipped", "Committed steps that left the weights as they were.")
         self._examples = counter("takt_examples", "Rows trained on.")
@@ -72,10 +73,21 @@ class RunMetrics:
         """A checkpoint is complete; ``seconds`` since its step was committed."""
         self._checkpoint_seconds.labels(run).observe(seconds)
 
+    def checkpoint_failed(self, run: str) -> None:
+        """A checkpoint could not be written."""
+        self._failed_checkpoints.labels(run).inc()
+
     def ended(self, run: str) -> None:
         """Drop the series of a run."""
         for metric in (
-            *(self._seconds, self._checkpoint_seconds, self._bubble, self._steps, self._skipped),
+            *(
+                self._seconds,
+                self._checkpoint_seconds,
+                self._failed_checkpoints,
+                self._bubble,
+                self._steps,
+                self._skipped,
+            ),
             *(self._examples, self._tokens, self._padded_tokens, self._loss, self._grad_norm, self._learning_rate),
         ):
             with contextlib.suppress(KeyError):  # a run may end before its first step

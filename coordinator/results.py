@@ -47,6 +47,8 @@ class Results:
         self._files = files
         self._metrics = metrics
         self._committed_at = time.monotonic()
+        self._times: dict[int, float] = {}
+        """When each step was committed whose checkpoint may be under way."""
         self._evaluation: Evaluation | None = None
         self._warming: asyncio.Task[None] | None = None
 
@@ -68,6 +70,7 @@ class Results:
         seconds, self._committed_at = now - self._committed_at, now
         record_rows = self._plan.spec.data.record_rows
         step = step_record(results, description, seconds=seconds, record_rows=record_rows)
+        self._times[step.step] = now
         if self._start.is_replayed(step):
             _log.info("step done again", job=self._job, step=step.step, loss=step.loss)
             return
@@ -76,11 +79,11 @@ class Results:
         _log.info("step committed", job=self._job, step=step.step, loss=step.loss, seconds=round(step.seconds, 4))
 
     async def commit_checkpoint(self, step: int, shards: Sequence[SavedShard], agreed: AgreedState) -> None:
-        """Complete a checkpoint and drop the oldest.
+        """Complete a checkpoint and drop the oldest; one that cannot be completed is dropped, but for the last.
 
         Raises:
-            ValueError: a shard is not there as it was reported.
-            OSError: the folder cannot be written.
+            ValueError: a shard of the last one is not there as it was reported.
+            OSError: the last one cannot be written.
         """
         spec, split = self._plan.spec, self._plan.data.split("train")
         num_stages, keep = self._plan.train.placement.num_stages, spec.checkpoint.keep
@@ -99,12 +102,34 @@ class Results:
             "from": None,
         }
 
-        def write(_: Store) -> None:
-            self._files.write_manifest(step=step, num_stages=num_stages, shards=shards, about=about)
-            self._files.prune_checkpoints(keep=keep)
+        def write(store: Store) -> None:
+            with store.owned(self._job):
+                self._files.write_manifest(step=step, num_stages=num_stages, shards=shards, about=about)
+                self._files.prune_checkpoints(keep=keep)
+
+        try:
+            await self._journal.do(write)
+        except (OSError, ValueError) as error:
+            if step == self._plan.total_steps:
+                raise
+            await self.drop_checkpoint(step, str(error))
+            return
+        began_at = self._times.get(step, self._committed_at)
+        self._times = {each: at for each, at in self._times.items() if each > step}
+        self._metrics.checkpointed(self._job, seconds=time.monotonic() - began_at)
+
+    async def drop_checkpoint(self, step: int, reason: str) -> None:
+        """Remove what there is of a checkpoint that could not be written, and say so."""
+
+        def write(store: Store) -> None:
+            with store.owned(self._job):
+                self._files.drop_checkpoint(step)
 
         await self._journal.do(write)
-        self._metrics.checkpointed(self._job, seconds=time.monotonic() - self._committed_at)
+        self._metrics.checkpoint_failed(self._job)
+        _log.error(
+            "a checkpoint could not be written; the one before it stays", job=self._job, step=step, reason=reason
+        )
 
     def add_rows(self, split: str, rows: Sequence[Row]) -> None:
         """Take outputs of the evaluation that is under way.
@@ -126,10 +151,11 @@ class Results:
         text = submission(collected.rows, written_labels=self._plan.data.written_labels) if predicts else None
 
         def write(store: Store) -> None:
-            if text is not None:
-                self._files.write_predictions(split, text)
-            store.add_evaluation(self._job, record)
-            self._files.append_evaluation(record)
+            with store.owned(self._job):
+                if text is not None:
+                    self._files.write_predictions(split, text)
+                store.add_evaluation(self._job, record)
+                self._files.append_evaluation(record)
 
         await self._journal.do(write)
 
@@ -152,5 +178,6 @@ class Results:
         return self._evaluation
 
     def _write_step(self, store: Store, step: StepRecord) -> None:
-        store.add_step(self._job, step)
-        self._files.append_step(step)
+        with store.owned(self._job):
+            store.add_step(self._job, step)
+            self._files.append_step(step)

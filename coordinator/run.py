@@ -21,6 +21,7 @@ from coordinator.events import (
     CommitStep,
     Connected,
     Disconnected,
+    DropCheckpoint,
     Ended,
     Event,
     Faulted,
@@ -177,7 +178,13 @@ def _saved(state: RunState, saved: Saved, now: float) -> Advance:
                 error = JobError(type="protocol", message=message, step=step)
                 return fail(state, Fault(kind=FaultKind.COORDINATOR, error=error), now)
             shards = (*entry.shards, *saved.shards)
-            answered = replace(entry, waiting=entry.waiting - {worker}, shards=shards, agreed=saved.agreed)
+            answered = replace(
+                entry,
+                waiting=entry.waiting - {worker},
+                shards=shards,
+                agreed=saved.agreed,
+                error=entry.error or saved.error,
+            )
             return _answered(state, index, answered, now)
     return _unasked(state, worker, f"a checkpoint of step {step}", now)
 
@@ -212,8 +219,10 @@ def _settled(state: RunState, commands: tuple[Command, ...], now: float) -> Adva
     if state.releasing or state.is_over:
         return state, commands
     commits: list[Command] = []
-    while state.outstanding and not (head := state.outstanding[0]).waiting:
-        state, commit = _committed(state, head)
+    while (entry := state.complete) is not None:
+        if entry.error and entry.item.after == state.setting.sequence.total_steps:
+            return _unsaved(state, entry, (*commands, *commits), now)
+        state, commit = _committed(state, entry)
         commits.extend(commit)
     state, issues = _issued(state)
     if state.all_committed and state.stop_deadline is None:
@@ -225,11 +234,13 @@ def _settled(state: RunState, commands: tuple[Command, ...], now: float) -> Adva
 
 
 def _committed(state: RunState, entry: Outstanding) -> Advance:
-    state = replace(state, outstanding=state.outstanding[1:])
+    state = replace(state, outstanding=tuple(each for each in state.outstanding if each is not entry))
     match entry.item.kind:
         case ItemKind.TRAIN:
             results = tuple(sorted(entry.results, key=lambda result: result.worker))
             return replace(state, step=max(state.step, entry.item.step)), (CommitStep(entry.item.step, results),)
+        case ItemKind.SAVE if entry.error:
+            return state, (DropCheckpoint(entry.item.after, entry.error),)
         case ItemKind.SAVE:
             shards = tuple(sorted(entry.shards, key=lambda shard: (shard.kind, shard.stage)))
             assert entry.agreed is not None, "a worker at least has saved"
@@ -237,6 +248,18 @@ def _committed(state: RunState, entry: Outstanding) -> Advance:
         case _ if state.setting.sequence.ends_evaluation(entry.item):
             return state, (CommitEvaluation(entry.item.after, entry.item.split),)
     return state, ()
+
+
+def _unsaved(state: RunState, entry: Outstanding, commands: tuple[Command, ...], now: float) -> Advance:
+    """The state after the last step cannot be written: what was learnt since the checkpoint before it is not kept."""
+    step = entry.item.after
+    message = (
+        f"the checkpoint of step {step}, the last one, could not be written: {entry.error}; "
+        "make room for it, then submit the job again under its id: it goes on after its last checkpoint"
+    )
+    fault = Fault(kind=FaultKind.EXCEPTION, error=JobError(type="checkpoint", message=message, step=step))
+    state, ending = fail(state, fault, now)
+    return state, (*commands, DropCheckpoint(step, entry.error), *ending)
 
 
 def _issued(state: RunState) -> tuple[RunState, tuple[Issue, ...]]:

@@ -102,6 +102,8 @@ class Outstanding:
     shards: tuple[SavedShard, ...] = ()
     agreed: AgreedState | None = None
     """What the workers that have saved had alike; None before the first of them."""
+    error: str = ""
+    """Why a worker could not save; of several the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,19 @@ class RunState:
     def steps_in_flight(self) -> int:
         """Steps that use up credit."""
         return sum(entry.item.kind in (ItemKind.TRAIN, ItemKind.EVALUATE) for entry in self.outstanding)
+
+    @property
+    def complete(self) -> Outstanding | None:
+        """What is to be committed next: the first item that waits for nobody; None where one before it waits.
+
+        Checkpoints are written beside the steps that follow them, and hold nothing up.
+        """
+        for entry in self.outstanding:
+            if not entry.waiting:
+                return entry
+            if entry.item.kind is not ItemKind.SAVE:
+                return None
+        return None
 
     def with_member(self, worker: int, **changes: Any) -> "RunState":
         """Return the state with fields of one member changed."""

@@ -18,6 +18,7 @@ from coordinator.events import (
     CommitCheckpoint,
     CommitEvaluation,
     CommitStep,
+    DropCheckpoint,
     Event,
     Faulted,
     Issue,
@@ -240,6 +241,9 @@ class Runner:
                 self._tracing.write_if_due()
             case CommitCheckpoint(step, shards, agreed):
                 await self._results.commit_checkpoint(step, shards, agreed)
+                self._receipts.settle(Item(ItemKind.SAVE, step, step))
+            case DropCheckpoint(step, reason):
+                await self._results.drop_checkpoint(step, reason)
                 self._receipts.settle(Item(ItemKind.SAVE, step, step))
             case CommitEvaluation(after, split):
                 await self._results.commit_evaluation(after, split)

@@ -1,17 +1,13 @@
-"""A worker's share of a checkpoint: shards by stage, each written whole or not at all.
+"""A worker's share of a checkpoint: which shards there are, by stage, and what is in each.
 
 The coordinator's manifest, which makes a checkpoint of them, comes last and elsewhere.
 """
 
-import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from safetensors.torch import save
 
 from stage_worker.engine.agreed import Agreed
 from stage_worker.engine.failure import NonFiniteError
@@ -20,49 +16,43 @@ from stage_worker.models.loaded import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenShard:
-    """One file of a checkpoint."""
+class Shard:
+    """One file of a checkpoint before it is written."""
 
     file: str
     """Name in the checkpoint's folder."""
     kind: str
     """parameters, optimizer, or model for its config.json."""
     stage: int
-    sha256: str
-    num_bytes: int
+    tensors: Mapping[str, torch.Tensor]
+    """Not copied: they change with the next update."""
+    metadata: Mapping[str, str]
+    text: str = ""
+    """Content of a file without tensors."""
 
 
-def write_shards(
-    folder: Path,
-    model: LoadedModel,
-    *,
-    optimizer_state: Callable[[int], Mapping[str, torch.Tensor]],
-    agreed: Agreed,
-) -> tuple[WrittenShard, ...]:
-    """Write the shards of all of a worker's stages; the config goes with the first stage.
+def shards_of(
+    model: LoadedModel, *, optimizer_state: Callable[[int], Mapping[str, torch.Tensor]], agreed: Agreed
+) -> tuple[Shard, ...]:
+    """Return the shards of all of a worker's stages; the config goes with the first stage.
 
     Args:
-        folder: of the checkpoint; made where it is missing.
         model: the worker's part.
         optimizer_state: tensors of one stage's optimizer by name, such as ``NAME.exp_avg``.
         agreed: what all workers have alike; kept beside the optimizer's tensors.
 
     Raises:
-        NonFiniteError: a tensor is not finite; nothing is written.
-        OSError: a file cannot be written.
+        NonFiniteError: a tensor is not finite.
     """
-    for stage in model.stages:
-        _check_finite(model.state(stage) | dict(optimizer_state(stage)), stage)
-    folder.mkdir(parents=True, exist_ok=True)
-    shards: list[WrittenShard] = []
+    shards: list[Shard] = []
     for stage, held in model.stages.items():
-        content = _serialise(model.state(stage), {"format": "pt"})  # without it transformers does not load the file
-        shards.append(_write(folder / f"stage-{stage:03d}.safetensors", content, kind="parameters", stage=stage))
-        content = _serialise(optimizer_state(stage), _metadata(agreed))
-        shards.append(_write(folder / f"optimizer-{stage:03d}.safetensors", content, kind="optimizer", stage=stage))
+        parameters, state = model.state(stage), dict(optimizer_state(stage))
+        _check_finite(parameters | state, stage)
+        # Without this metadata transformers does not load the file.
+        shards.append(Shard(f"stage-{stage:03d}.safetensors", "parameters", stage, parameters, {"format": "pt"}))
+        shards.append(Shard(f"optimizer-{stage:03d}.safetensors", "optimizer", stage, state, _metadata(agreed)))
         if held.slice.is_first:
-            shards.append(_write(folder / "config.json", config_json(model).encode(), kind="model", stage=stage))
-    _sync_folder(folder)
+            shards.append(Shard("config.json", "model", stage, {}, {}, text=config_json(model)))
     return tuple(shards)
 
 
@@ -89,36 +79,9 @@ def config_json(model: LoadedModel) -> str:
 def _metadata(agreed: Agreed) -> dict[str, str]:
     """Return the numbers as JSON, which keeps them exactly; a loss scale in fp16 only.
 
-    In one entry: the library writes several in an order that changes from file to file, and so would the digest.
+    In one entry: where there are several, a library may write them in an order of its own, with another digest.
     """
     values: dict[str, int | float] = {"updates_applied": agreed.updates_applied}
     if agreed.loss_scale is not None:
         values |= {"loss_scale": agreed.loss_scale, "clean_steps": agreed.clean_steps}
     return {"agreed": json.dumps(values)}
-
-
-def _serialise(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content: bytes = save(whole, metadata=dict(metadata))
-    return content
-
-
-def _write(path: Path, content: bytes, *, kind: str, stage: int) -> WrittenShard:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return WrittenShard(path.name, kind, stage, hashlib.sha256(content).hexdigest(), len(content))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # else the renames may be lost with the power
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ import structlog
 from takt.v1 import workers_pb2 as pb
 
 from stage_worker.batches import DataServiceSource
-from stage_worker.checkpoint import write_shards
+from stage_worker.checkpoint import shards_of
 from stage_worker.clock import ClockOffset
 from stage_worker.decode import encode_report, encode_rows
 from stage_worker.engine.commands import Command, Op, Phase, StepCommands, StepSetting
@@ -20,6 +20,7 @@ from stage_worker.executor_link import CoordinatorLink
 from stage_worker.models.loaded import LoadedModel
 from stage_worker.record import RecordWriter
 from stage_worker.restore import encode_agreed
+from stage_worker.saving import Saved, Saving
 from stage_worker.spans import encode_spans
 
 _MOST_SPANS = 20_000
@@ -36,7 +37,7 @@ class CommandLoop:
         link: CoordinatorLink,
         *,
         model: LoadedModel,
-        make_engine: Callable[[Callable[[Command, int], None]], Engine],
+        make_engine: Callable[[Callable[[Command, int], None], Callable[[], None]], Engine],
         batches: DataServiceSource,
         ledger: Ledger,
         record: RecordWriter,
@@ -49,7 +50,8 @@ class CommandLoop:
         Args:
             link: where commands come from and reports go.
             model: the worker's part.
-            make_engine: makes the engine, given whom to tell of every command that was done.
+            make_engine: makes the engine, given whom to tell of every command that was done and of every update that
+                comes.
             batches: the engine's; told of steps that come and are done.
             ledger: the engine's.
             record: shared with the agent.
@@ -59,7 +61,8 @@ class CommandLoop:
         """
         self._link = link
         self._model = model
-        self._engine = make_engine(self._note)
+        self._saving = Saving()
+        self._engine = make_engine(self._note, self._saving.before_update)
         self._batches = batches
         self._ledger = ledger
         self._record = record
@@ -91,6 +94,8 @@ class CommandLoop:
         result = None
         match ops:
             case [Op.STOP]:
+                with self._ledger.during(Activity.SAVE):
+                    self._saving.finish()
                 self._note(commands.commands[0], last_seq)
             case [Op.SAVE]:
                 with self._ledger.during(Activity.SAVE):
@@ -139,20 +144,23 @@ class CommandLoop:
             )
 
     def _save(self, commands: StepCommands) -> None:
-        step = commands.setting.step
+        step, began = commands.setting.step, time.monotonic()
+        agreed = encode_agreed(self._engine.agreed)
         try:
-            shards = write_shards(
-                self._checkpoints / f"step-{step}",
-                self._model,
-                optimizer_state=self._engine.optimizer_state,
-                agreed=self._engine.agreed,
-            )
+            shards = shards_of(self._model, optimizer_state=self._engine.optimizer_state, agreed=self._engine.agreed)
         except Exception as error:
             raise CommandFailed(error, command=commands.commands[0], setting=commands.setting) from error
-        messages = [
-            pb.Shard(file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes)
-            for shard in shards
-        ]
-        agreed = encode_agreed(self._engine.agreed)
-        self._link.say(pb.ExecuteRequest(saved=pb.ShardsSaved(step=step, shards=messages, agreed=agreed)))
-        log.info("shards saved", step=step, files=[shard.file for shard in shards])
+
+        def told(saved: Saved) -> None:
+            message = pb.ShardsSaved(step=step, agreed=agreed, error=saved.error, seconds=saved.seconds)
+            message.blocked_seconds = blocked_seconds
+            for shard in saved.shards:
+                message.shards.add(
+                    file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes
+                )
+            self._link.say(pb.ExecuteRequest(saved=message))
+            log.info("shards saved", step=step, files=[shard.file for shard in saved.shards], error=saved.error or None)
+
+        self._saving.finish()
+        blocked_seconds = time.monotonic() - began
+        self._saving.begin(self._checkpoints / f"step-{step}", shards, told=told)

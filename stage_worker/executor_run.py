@@ -87,7 +87,9 @@ class ExecutorRun:
         loop = CommandLoop(
             self._link,
             model=model,
-            make_engine=lambda on_command: self._make_engine(model, transport, batches, on_command),
+            make_engine=lambda on_command, before_update: self._make_engine(
+                model, transport, batches, on_command, before_update
+            ),
             batches=batches,
             ledger=self._ledger,
             record=self._record,
@@ -171,6 +173,7 @@ class ExecutorRun:
         transport: Transport,
         batches: DataServiceSource,
         on_command: Callable[[Command, int], None],
+        before_update: Callable[[], None],
     ) -> Engine:
         engine = Engine(
             model,
@@ -186,6 +189,7 @@ class ExecutorRun:
             batches=batches,
             ledger=self._ledger,
             on_command=on_command,
+            before_update=before_update,
         )
         if (saved := self._job.saved) is not None:
             restore_engine(engine, self._checkpoints / f"step-{saved.step}", saved)

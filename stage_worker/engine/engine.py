@@ -55,6 +55,7 @@ class Engine:
         precision: Precision = FP32,
         recompute: Mapping[int, Recompute] | None = None,
         on_command: OnCommand | None = None,
+        before_update: Callable[[], None] = lambda: None,
     ) -> None:
         """Take over the worker's part of a model, in fp32.
 
@@ -72,12 +73,13 @@ class Engine:
             precision: what layers compute in, and what travels.
             recompute: what is done again, by own stage; a stage that is not named keeps all.
             on_command: told of every command that was done.
+            before_update: called before weights, moments and statistics change.
         """
         self._model = model
         self._transport = transport
         self._batches = batches
         self._ledger = ledger
-        self._on_command = on_command
+        self._on_command = on_command or (lambda *_: None)
         self._precision = precision
         weights = Weights(model, dtype=precision.compute.dtype)
         if precision.compute is ComputeType.FP32 and model.device.type == "cpu":
@@ -95,6 +97,7 @@ class Engine:
             dp=dp,
             transport=transport,
             ledger=ledger,
+            before_update=before_update,
         )
         seeds = DropoutSeeds(seed=seed, dp_rank=dp_rank, device=model.device)
         self._stages = {
@@ -155,8 +158,7 @@ class Engine:
                 step = self._step(commands.setting)
                 for seq, command in enumerate(commands.commands, start=commands.first_seq):
                     self._obey(command, step)
-                    if self._on_command is not None:
-                        self._on_command(command, seq)
+                    self._on_command(command, seq)
                 if not commands.ends_step:
                     return None
                 command = None

@@ -1,5 +1,7 @@
 """The end of a training step: whole gradients, the vote on them, the update."""
 
+from collections.abc import Callable
+
 import torch
 
 from stage_worker.engine.agreed import Agreed
@@ -35,8 +37,13 @@ class Update:
         dp: int,
         transport: Transport,
         ledger: Ledger,
+        before_update: Callable[[], None],
     ) -> None:
-        """Take charge of the masters of ``weights``; ``loss_scale`` is set for fp16 only."""
+        """Take charge of the masters of ``weights``.
+
+        ``loss_scale`` is set for fp16 only; ``before_update`` is called before weights and moments change.
+        """
+        self._before_update = before_update
         self._weights = weights
         self._shared = shared
         self._statistics = statistics
@@ -115,6 +122,7 @@ class Update:
             else:
                 step.grad_norm = verdict
                 clip(gradients, norm=verdict, max_norm=self._max_grad_norm)
+                self._before_update()
                 self._optimizer.apply()
                 self._weights.publish()
                 self._statistics.move()

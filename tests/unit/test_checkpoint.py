@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,27 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from stage_worker.checkpoint import config_json, write_shards
+from stage_worker.checkpoint import config_json, shards_of
 from stage_worker.engine.agreed import Agreed
 from stage_worker.engine.failure import NonFiniteError
+from stage_worker.models.loaded import LoadedModel
+from stage_worker.saving import Saved, Saving, WrittenShard
 from tests.unit.tiny_bert import load_tiny
 
 AGREED = Agreed(updates_applied=7)
+
+
+def write_shards(
+    folder: Path, model: LoadedModel, *, optimizer_state: Callable[[int], dict[str, torch.Tensor]], agreed: Agreed
+) -> tuple[WrittenShard, ...]:
+    told: list[Saved] = []
+    saving = Saving()
+    saving.begin(folder, shards_of(model, optimizer_state=optimizer_state, agreed=agreed), told=told.append)
+    saving.finish()
+    (saved,) = told
+    if saved.error:
+        raise OSError(saved.error)
+    return saved.shards
 
 
 def moments(stage: int) -> dict[str, torch.Tensor]:

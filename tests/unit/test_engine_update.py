@@ -50,6 +50,7 @@ class StubbedWorker:
             dp=place.dp,
             transport=transport,
             ledger=Ledger(),
+            before_update=lambda: None,
         )
         exchange = Exchange(transport, setting(), stages=[place.pp_rank], hidden_size=16, precision=FP32)
         self.step = OpenStep(setting=setting(), exchange=exchange, holds_last_stage=False)
