@@ -67,7 +67,7 @@ def serve(
         run=run,
         insecure=insecure,
     )
-    ownership = Ownership.claim(settings.state_dir, embedded=embedded, run=run)
+    ownership = Ownership.claim(settings.state_dir, embedded=embedded, run=run, before_takeover=settings.check_free)
     try:
         asyncio.run(serve_until_stopped(settings, ownership, exit_with_stdin=exit_with_stdin))
     finally:

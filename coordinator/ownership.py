@@ -12,6 +12,7 @@ import os
 import sqlite3
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -53,8 +54,17 @@ class Ownership:
         self._descriptor: int | None = None
 
     @classmethod
-    def claim(cls, state_dir: Path, *, embedded: bool, run: str = "") -> "Ownership":
-        """Take the lock, and the lease; ``run`` is the `takt run` that this process serves, if it serves one.
+    def claim(
+        cls, state_dir: Path, *, embedded: bool, run: str = "", before_takeover: Callable[[], None] = lambda: None
+    ) -> "Ownership":
+        """Take the lock, and the lease.
+
+        Args:
+            state_dir: the state folder.
+            embedded: whether this process serves only its own jobs, and needs no lease.
+            run: the `takt run` that this process serves, if it serves one.
+            before_takeover: called before the lease is taken from a process that stands still; raises where this one
+                could not serve in its place.
 
         Raises:
             FolderInUseError: another coordinator has the folder, and this one is not embedded.
@@ -68,7 +78,7 @@ class Ownership:
         try:
             ownership.publish("")
             if not embedded:
-                ownership._take_lease()
+                ownership._take_lease(before_takeover)
         except BaseException:
             ownership.release()
             raise
@@ -105,12 +115,13 @@ class Ownership:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _take_lease(self) -> None:
+    def _take_lease(self, before_takeover: Callable[[], None]) -> None:
         lease = _lease(self._state_dir)
         if lease is not None and self.is_alive(lease.owner):
             if time.time() - lease.beat < SILENCE_SECONDS:
                 raise self._in_use(lease.owner)
             time.sleep(_WATCH_SECONDS)  # if it speaks meanwhile, the lease is another one than that which is taken
+            before_takeover()
         try:
             with closing(Store.open(self._state_dir, owner=self.owner)) as store:
                 taken = store.take_lease(seen=lease, now=time.time())

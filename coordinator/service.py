@@ -7,13 +7,14 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import grpc.aio
 import structlog
 from prometheus_client import CollectorRegistry
+from takt.rpc.address import parse_listen
 from takt.rpc.lifecycle import announce, until_stopped
 from takt.rpc.metrics import HttpEndpoint, build_info, rpc_counter
 from takt.rpc.server import RunningServer, serve
@@ -69,6 +70,17 @@ class Settings:
     """Identity of that `takt run`, whose jobs are taken over where an earlier process served it; empty for none."""
     insecure: bool
     """May listen where other machines can reach it."""
+
+    def check_free(self) -> None:
+        """See whether the addresses can be listened on.
+
+        Raises:
+            ListenError: one cannot.
+            AddressInUseError: another process listens there.
+        """
+        address = parse_listen(self.listen, insecure=self.insecure)
+        for port in (address.port, self.metrics_port):
+            replace(address, port=port).check_free()
 
 
 class Coordinator:

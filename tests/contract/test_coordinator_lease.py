@@ -49,6 +49,12 @@ async def test_lease_of_a_process_that_stands_still_is_taken_and_it_commits_noth
         assert (code, f"(pid {first.child.pid}, {first.address})" in text) == (4, True)
         with closing(sqlite3.connect(tmp_path / "takt.db")) as database, database:
             database.execute("UPDATE lease SET beat = beat - ?", (SILENCE_SECONDS,))  # instead of waiting for so long
+        code, text = await refused(tmp_path, listen=first.address)
+        assert (code, first.address in text) == (5, True)
+        with closing(Store.open_read_only(tmp_path)) as store:
+            lease = store.lease()
+        assert lease is not None
+        assert lease.address == first.address, "one that cannot serve takes nothing from anybody"
         async with coordinator(tmp_path) as second:
             # A request that the first one finds in its socket when it wakes up.
             late = asyncio.create_task(first.submit("late"))
