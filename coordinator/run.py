@@ -12,27 +12,18 @@ from dataclasses import replace
 from coordinator.agreement import disagreement
 from coordinator.events import (
     AgentLost,
-    Assign,
     CancelAsked,
-    ChangeState,
-    Command,
-    CommitCheckpoint,
-    CommitEvaluation,
-    CommitStep,
     Connected,
     Disconnected,
-    DropCheckpoint,
     Ended,
     Event,
     Faulted,
-    Issue,
     Item,
     ItemKind,
     Progressed,
     Ready,
     Reported,
     Saved,
-    SendRendezvous,
     Started,
     StepResult,
     StopAsked,
@@ -41,6 +32,17 @@ from coordinator.events import (
 )
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError, JobState
+from coordinator.run_commands import (
+    Assign,
+    ChangeState,
+    Command,
+    CommitCheckpoint,
+    CommitEvaluation,
+    CommitStep,
+    DropCheckpoint,
+    Issue,
+    SendRendezvous,
+)
 from coordinator.run_end import Advance, agent_lost, cancel, error_of, fail, finish_if_over, gone, stop, tick
 from coordinator.run_state import REJOIN_SECONDS, STOP_SECONDS, Life, Member, Outstanding, RunSetting, RunState
 from coordinator.start import Carried

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from coordinator.events import ChangeState, Command, Ended, EndKind, Issue, Item, ItemKind, Release
+from coordinator.events import Ended, EndKind, Item, ItemKind
 from coordinator.failure import Fault, FaultKind, root_cause, signal_name
 from coordinator.records import JobError, JobState
+from coordinator.run_commands import ChangeState, Command, Issue, Release
 from coordinator.run_state import (
     END_SECONDS,
     HANG_UP_SECONDS,

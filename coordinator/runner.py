@@ -10,23 +10,7 @@ from takt.v1 import workers_pb2 as pb
 from coordinator.assignment import assignment_of
 from coordinator.data_client import DataError
 from coordinator.dispatch import Dispatch
-from coordinator.events import (
-    Assign,
-    CancelAsked,
-    ChangeState,
-    Command,
-    CommitCheckpoint,
-    CommitEvaluation,
-    CommitStep,
-    DropCheckpoint,
-    Event,
-    Faulted,
-    Issue,
-    Item,
-    ItemKind,
-    Release,
-    SendRendezvous,
-)
+from coordinator.events import CancelAsked, Event, Faulted, Item, ItemKind
 from coordinator.files import JobFiles
 from coordinator.hearing import Hearing
 from coordinator.issuing import Issuing
@@ -36,6 +20,18 @@ from coordinator.receipts import Receipts, evaluation
 from coordinator.records import JobError, JobState, StateChange, WorkerRecord
 from coordinator.results import Results
 from coordinator.run import advance, begin, carry_on
+from coordinator.run_commands import (
+    Assign,
+    ChangeState,
+    Command,
+    CommitCheckpoint,
+    CommitEvaluation,
+    CommitStep,
+    DropCheckpoint,
+    Issue,
+    Release,
+    SendRendezvous,
+)
 from coordinator.run_services import RunServices
 from coordinator.run_state import Life, Place, RunSetting
 from coordinator.scoring import EvaluationError

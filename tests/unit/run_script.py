@@ -1,26 +1,17 @@
 """Scripts of a run: what happens on the left, what is done about it on the right, in short words."""
 
 from coordinator.events import (
-    Assign,
-    ChangeState,
-    Command,
-    CommitCheckpoint,
-    CommitEvaluation,
-    CommitStep,
     Connected,
     Disconnected,
     Ended,
     EndKind,
     Event,
     Faulted,
-    Issue,
     ItemKind,
     Ready,
-    Release,
     Reported,
     Saved,
     SavedShard,
-    SendRendezvous,
     Started,
     StepResult,
     StoreOpened,
@@ -28,6 +19,17 @@ from coordinator.events import (
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError
 from coordinator.run import advance, begin
+from coordinator.run_commands import (
+    Assign,
+    ChangeState,
+    Command,
+    CommitCheckpoint,
+    CommitEvaluation,
+    CommitStep,
+    Issue,
+    Release,
+    SendRendezvous,
+)
 from coordinator.run_state import Place, RunSetting
 from coordinator.sequence import Sequence
 from coordinator.start import AgreedState

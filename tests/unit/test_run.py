@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 
-from coordinator.events import (
-    ChangeState,
-    Connected,
-    Ready,
-    Started,
-    StoreOpened,
-)
+from coordinator.events import Connected, Ready, Started, StoreOpened
 from coordinator.records import JobState
 from coordinator.run import begin
+from coordinator.run_commands import ChangeState
 from coordinator.run_state import Life
 from coordinator.sequence import Sequence
 from tests.unit.run_script import Script, evaluated, exit_of, final_change, saved, setting, short, step

@@ -5,22 +5,16 @@ from hypothesis import strategies as st
 
 from coordinator.events import (
     AgentLost,
-    Assign,
     CancelAsked,
-    ChangeState,
-    Command,
-    CommitStep,
     Connected,
     Disconnected,
     Ended,
     EndKind,
     Event,
     Faulted,
-    Issue,
     ItemKind,
     Progressed,
     Ready,
-    Release,
     Reported,
     Saved,
     Started,
@@ -31,6 +25,7 @@ from coordinator.events import (
 from coordinator.failure import Fault, FaultKind
 from coordinator.records import JobError, JobState
 from coordinator.run import advance, begin
+from coordinator.run_commands import Assign, ChangeState, Command, CommitStep, Issue, Release
 from coordinator.run_state import Place, RunSetting, RunState
 from coordinator.sequence import Sequence
 from coordinator.start import AgreedState
