@@ -62,7 +62,7 @@ class CommandLoop:
         self._link = link
         self._model = model
         self._saving = Saving()
-        self._engine = make_engine(self._note, self._saving.before_update)
+        self._engine = make_engine(self._note, self._before_update)
         self._batches = batches
         self._ledger = ledger
         self._record = record
@@ -114,6 +114,11 @@ class CommandLoop:
         self._record.finish_command(command.op, seq)
         self._record.set_in_flight(self._engine.in_flight_by_stage)
 
+    def _before_update(self) -> None:
+        if self._saving.needs_copies:
+            with self._ledger.during(Activity.SAVE):
+                self._saving.before_update()
+
     def _report(self, result: StepResult, setting: StepSetting) -> None:
         self._sent_bytes += result.sent_bytes
         self._received_bytes += result.received_bytes
@@ -153,7 +158,7 @@ class CommandLoop:
 
         def told(saved: Saved) -> None:
             message = pb.ShardsSaved(step=step, agreed=agreed, error=saved.error, seconds=saved.seconds)
-            message.blocked_seconds = blocked_seconds
+            message.blocked_seconds = blocked_seconds + saved.copy_seconds
             for shard in saved.shards:
                 message.shards.add(
                     file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes

@@ -1,8 +1,8 @@
 """Writes checkpoints beside the training: a thread of its own streams the shards of one while the next step is done.
 
 Note [Copy on write]: from one update to the next nothing changes what a checkpoint holds, so it is written from the
-very tensors that are trained. What is not written when the next update comes is copied just before it; only the tensor
-that is being written right then is waited for.
+very tensors that are trained. What is not written when the next update comes is copied just before it. The thread too
+writes from copies, of a few MiB each, so that an update never waits for the disk.
 """
 
 import os
@@ -16,7 +16,7 @@ import structlog
 import torch
 
 from stage_worker.checkpoint import Shard
-from stage_worker.shard_file import Pieces, pieces_of, write_pieces, write_tensors
+from stage_worker.shard_file import Pieces, piece_starts, read_piece, write_pieces, write_tensors
 
 log = structlog.get_logger()
 
@@ -43,6 +43,8 @@ class Saved:
     """Why it could not be done, for a person; empty where it was."""
     seconds: float
     """From its beginning to its end."""
+    copy_seconds: float
+    """How long an update waited until what was left was copied."""
 
 
 class Saving:
@@ -51,9 +53,12 @@ class Saving:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        """Held while a tensor is written, and while those that are left are copied."""
+        """Held while a piece of a tensor is copied, and while all that is left is."""
         self._left: dict[tuple[str, str], torch.Tensor] = {}
         """What is not written yet, by file and name; each leaves the moment it is."""
+        self._is_live = False
+        """Whether these are the tensors that are trained."""
+        self._copy_seconds = 0.0
 
     def begin(self, folder: Path, shards: Sequence[Shard], *, told: Callable[[Saved], None]) -> None:
         """Begin to write shards, once an earlier checkpoint is written.
@@ -65,13 +70,22 @@ class Saving:
         """
         self.finish()
         self._left = {(shard.file, name): tensor for shard in shards for name, tensor in shard.tensors.items()}
+        self._is_live, self._copy_seconds = True, 0.0
         self._thread = threading.Thread(target=self._run, args=(folder, shards, told), name="saving", daemon=True)
         self._thread.start()
 
+    @property
+    def needs_copies(self) -> bool:
+        """Whether the next update would change what is not written yet."""
+        return self._is_live
+
     def before_update(self) -> None:
-        """What is being saved is about to change: copy what is not written yet."""
+        """What is being saved is about to change: copy what is not written yet, once."""
+        began = time.monotonic()
         with self._lock:
-            self._left = {key: tensor.detach().clone() for key, tensor in self._left.items()}
+            if self._is_live:
+                self._left = {key: tensor.detach().clone() for key, tensor in self._left.items()}
+                self._is_live, self._copy_seconds = False, time.monotonic() - began
 
     def finish(self) -> None:
         """Return when nothing is being written any more."""
@@ -81,20 +95,21 @@ class Saving:
 
     def _run(self, folder: Path, shards: Sequence[Shard], told: Callable[[Saved], None]) -> None:
         began = time.monotonic()
+        written: tuple[WrittenShard, ...]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             written = tuple(self._write(folder, shard) for shard in shards)
             _sync_folder(folder)
-            saved = Saved(shards=written, error="", seconds=time.monotonic() - began)
-        except Exception as error:
+            error = ""
+        except Exception as failure:
             # Whatever it is, training goes on and the coordinator must hear of it.
             log.exception("a checkpoint could not be written", folder=str(folder))
-            reason = error.strerror or str(error) if isinstance(error, OSError) else repr(error)
-            saved = Saved(shards=(), error=f"{folder}: {reason}", seconds=time.monotonic() - began)
-        finally:
-            with self._lock:
-                self._left = {}
-        told(saved)
+            reason = failure.strerror or str(failure) if isinstance(failure, OSError) else repr(failure)
+            written, error = (), f"{folder}: {reason}"
+        with self._lock:
+            self._left, self._is_live = {}, False
+            copy_seconds = self._copy_seconds
+        told(Saved(shards=written, error=error, seconds=time.monotonic() - began, copy_seconds=copy_seconds))
 
     def _write(self, folder: Path, shard: Shard) -> WrittenShard:
         path = folder / shard.file
@@ -107,9 +122,13 @@ class Saving:
         return WrittenShard(shard.file, shard.kind, shard.stage, file.sha256, file.num_bytes)
 
     def _pieces(self, file: str, name: str) -> Pieces:
+        key = file, name
+        for start in piece_starts(self._left[key]):
+            with self._lock:
+                piece = read_piece(self._left[key], start)
+            yield piece
         with self._lock:
-            yield from pieces_of(self._left[file, name])
-            del self._left[file, name]
+            del self._left[key]
 
 
 def _text(text: str) -> Pieces:

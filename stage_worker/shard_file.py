@@ -55,7 +55,7 @@ def write_tensors(
         path: of the file.
         tensors: names, types and shapes; larger elements come first, then names in order, as the library has it.
         metadata: what else the header says.
-        pieces: yields the bytes of a tensor, as ``pieces_of`` does.
+        pieces: yields the bytes of a tensor, which ``read_piece`` returns.
 
     Raises:
         OSError: the file cannot be written; nothing is left of it.
@@ -86,11 +86,16 @@ def write_pieces(path: Path, content: Pieces) -> WrittenFile:
     return WrittenFile(digest.hexdigest(), num_bytes)
 
 
-def pieces_of(tensor: torch.Tensor) -> Pieces:
-    """Yield the bytes of a tensor, a few MiB at a time."""
-    data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-    for start in range(0, len(data), _PIECE_BYTES):
-        yield data[start : start + _PIECE_BYTES]
+def piece_starts(tensor: torch.Tensor) -> range:
+    """Return where the pieces of a tensor begin, in elements."""
+    return range(0, tensor.numel(), _PIECE_BYTES // tensor.element_size())
+
+
+def read_piece(tensor: torch.Tensor, start: int) -> memoryview:
+    """Return a copy of the bytes of a tensor from an element on, a few MiB of them."""
+    piece = tensor.detach().reshape(-1)[start : start + _PIECE_BYTES // tensor.element_size()]
+    data: memoryview = piece.to("cpu", copy=True).view(torch.uint8).numpy().data
+    return data
 
 
 def _content(
