@@ -148,16 +148,24 @@ class Standing:
 
 @contextmanager
 def takt_up(
-    folder: Path, *, num_workers: int, listen: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    num_workers: int,
+    listen: str = "127.0.0.1:0",
+    env: Mapping[str, str] | None = None,
+    stop_seconds: float = 10,
 ) -> Iterator[Standing]:
-    """Keep services running; hold that Ctrl-C ends all of them within 10 seconds and frees their ports."""
+    """Keep services running; hold that Ctrl-C ends all of them within 10 seconds and frees their ports.
+
+    ``stop_seconds`` is more where a job stands still, which is waited for.
+    """
     state_dir, faults = folder / "state", Faults(folder / "faults")
     options = ("--workers", num_workers, "--listen", listen, "--state-dir", state_dir)
     with start_takt("up", *options, env={**faults.environment, **(env or {})}) as command:
         standing = Standing(command, num_services=num_workers + 2, state_dir=state_dir, faults=faults)
         yield standing
         command.interrupt()
-        finished = command.end(limit_seconds=10)
+        finished = command.end(limit_seconds=stop_seconds)
         assert finished.code == 0, finished.err
     for announcement in standing.services.values():
         for address in filter(None, (announcement.address, announcement.metrics_address)):

@@ -115,27 +115,55 @@ def shards(pair: Standing, job: str) -> dict[str, str]:
     return {shard["file"]: shard["sha256"] for shard in manifest["shards"]}
 
 
-def test_killed_coordinator_fails_the_job_and_comes_back(pair: Standing, tmp_path: Path) -> None:
+def test_killed_coordinator_costs_its_job_no_step_and_no_bit(pair: Standing, tmp_path: Path) -> None:
+    """The workers stand in step 2, are let go while nobody leads them, and are found by the next coordinator."""
+    job_file = write_job(tmp_path / "job.yaml", {"train.epochs": 8, "eval.at_end": True})
     pair.faults.ask("beatless", "hold", stage=1, step=2)
-    with pair.begin("submit", write_job(tmp_path / "job.yaml"), "--id", "beatless", "--wait") as waiting:
+    with pair.begin("submit", job_file, "--id", "beatless", "--wait") as waiting:
         pair.faults.reached("beatless")
         pair.submit(write_job(tmp_path / "waits.yaml", {"parallel.pp": 1}), "waits")
         kill(pair, "coordinator")
+        pair.faults.let_go("beatless")
         finished = waiting.end(limit_seconds=END_SECONDS)
-    assert finished.code == 1, finished.err
+    assert finished.code == 0, finished.err
     status = pair.status("beatless")
-    assert (status["state"], status["step"]) == ("FAILED", 1)
-    assert "its coordinator ended at step 1" in status["reason"]
-    # What was queued is still there, and runs when the agents are back.
+    assert [change["state"] for change in status["history"]] == ["QUEUED", "STARTING", "RUNNING", "SUCCEEDED"]
+    assert status["attempt"] == 1
+    # What was queued is still there, and runs.
     assert pair.end_of("waits", limit_seconds=END_SECONDS)["state"] == "SUCCEEDED"
+    pair.submit(job_file, "beaten")
+    pair.end_of("beaten")
+    led, calm = (lines_of(pair.folder(job) / "steps.jsonl") for job in ("beatless", "beaten"))
+    assert [step | {"seconds": None} for step in led] == [step | {"seconds": None} for step in calm]
+    assert shards(pair, "beatless") == shards(pair, "beaten")
+    evaluations = [lines_of(pair.folder(job) / "eval.jsonl") for job in ("beatless", "beaten")]
+    assert evaluations[0] == evaluations[1]
+
+
+@pytest.mark.parametrize("service", ["coordinator", "agent"])
+def test_sigterm_saves_at_the_next_step_and_the_job_goes_on(pair: Standing, tmp_path: Path, service: str) -> None:
+    job, changes = f"{service}-stopped", {"train.epochs": 8}
+    job_file = held(pair, tmp_path, job, changes)
+    os.kill(pair.pid_of("coordinator" if service == "coordinator" else pair.agent_of(job, worker=0)), signal.SIGTERM)
+    pair.faults.let_go(job)
+    status = pair.end_of(job)
+    assert (status["state"], status["attempt"]) == ("SUCCEEDED", 2), status["reason"]
+    saved = next(change for change in status["history"] if change["state"] == "RECOVERING")
+    again = [change for change in status["history"] if change["state"] == "STARTING"][-1]
+    assert f"to go on after step {saved['step']}" in again["reason"]
+    pair.submit(job_file, f"{service}-calm")
+    pair.end_of(f"{service}-calm")
+    stopped, calm = (lines_of(pair.folder(each) / "steps.jsonl") for each in (job, f"{service}-calm"))
+    assert [step | {"seconds": None} for step in stopped] == [step | {"seconds": None} for step in calm]
+    assert shards(pair, job) == shards(pair, f"{service}-calm")
 
 
 def test_ctrl_c_of_up_ends_a_job_that_stands_still(tmp_path: Path) -> None:
-    """That everything is gone within 10 seconds, and ports are free, is held by ``takt_up`` itself."""
-    with takt_up(tmp_path, num_workers=1) as standing:
+    """That everything is gone, and ports are free, is held by ``takt_up`` itself."""
+    with takt_up(tmp_path, num_workers=1, stop_seconds=35) as standing:
         standing.faults.ask("interrupted", "hold", stage=0, step=2)
         standing.submit(write_job(tmp_path / "job.yaml", {"parallel.pp": 1}), "interrupted")
         standing.faults.reached("interrupted")
     status = takt("status", "interrupted", "--state-dir", standing.state_dir, "--output", "json").document
-    assert (status["state"], status["step"]) == ("CANCELLED", 1)
+    assert (status["state"], status["step"]) == ("RECOVERING", 1)
     assert "the coordinator was stopped" in status["reason"]
