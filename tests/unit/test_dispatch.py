@@ -123,17 +123,17 @@ def test_messages_split_backward_is_its_two_halves() -> None:
 
 def test_assignment_tells_where_every_stage_is_and_which_split_their_backwards() -> None:
     def stages(plan: JobPlan, worker: int) -> list[tuple[int, bool]]:
-        place = assignment_of(plan, job="j", attempt=1, worker=worker, data_service="d")
+        place = assignment_of(plan, job="j", attempt=1, worker=worker, saved=None, data_service="d")
         return [(stage.stage, stage.splits_backward) for stage in place.stages]
 
     plan = job_plan(dp=2, schedule="zbv", num_chunks=2)
-    place = assignment_of(plan, job="j", attempt=1, worker=2, data_service="d")
+    place = assignment_of(plan, job="j", attempt=1, worker=2, saved=None, data_service="d")
     assert (list(place.pp_rank_by_stage), place.num_stages, place.num_workers) == ([0, 1, 1, 0], 4, 4)
     assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 2), (3, 5, 1)]
     assert list(place.layers_by_stage) == [2, 2, 1, 1]
     assert [(each.split, each.digest) for each in place.split_digests] == [("train", "t"), ("validation", "v")]
     sized = job_plan(dp=2, schedule="zbv", num_chunks=2, layers_per_stage=[1, 2, 1, 2])
-    place = assignment_of(sized, job="j", attempt=1, worker=2, data_service="d")
+    place = assignment_of(sized, job="j", attempt=1, worker=2, saved=None, data_service="d")
     assert [(stage.stage, stage.first_layer, stage.num_layers) for stage in place.stages] == [(0, 0, 1), (3, 4, 2)]
     assert list(place.layers_by_stage) == [1, 2, 1, 2]
     # Stage 0 sends no gradient, so its halves stand side by side as one; stage 1 sends it between the two.

@@ -96,7 +96,7 @@ def test_repair_damaged_projection_says_what_the_store_says(files: JobFiles, dam
 def test_write_manifest_tells_shards_and_digests(files: JobFiles) -> None:
     plan = make_plan("1f1b", num_workers=2, num_microbatches=4)
     files.write_plan(plan)
-    files.write_manifest(job="job", step=5, epoch=1, num_stages=2, shards=[shard(files, 5)])
+    files.write_manifest(step=5, num_stages=2, shards=[shard(files, 5)], about={"epoch": 1})
     manifest = json.loads((files.folder / "checkpoints/step-5/manifest.json").read_text())
     assert manifest == {
         "schema": "takt/v1", "job": "job", "step": 5, "epoch": 1, "num_stages": 2,
@@ -112,14 +112,14 @@ def test_write_manifest_shard_is_not_there_is_refused_and_leaves_none(files: Job
     whole = shard(files, 5)
     (files.folder / "checkpoints/step-5" / whole.file).write_bytes(b"ab")
     with pytest.raises(ValueError, match="should have 3 bytes, but has 2"):
-        files.write_manifest(job="job", step=5, epoch=0, num_stages=1, shards=[whole])
+        files.write_manifest(step=5, num_stages=1, shards=[whole], about={})
     assert not (files.folder / "checkpoints/step-5/manifest.json").exists()
 
 
 def test_prune_checkpoints_keeps_the_newest_complete_ones_and_what_is_being_written(files: JobFiles) -> None:
     files.write_plan(make_plan("gpipe", num_workers=1, num_microbatches=1))
     for number in (10, 9, 100):
-        files.write_manifest(job="job", step=number, epoch=0, num_stages=1, shards=[shard(files, number)])
+        files.write_manifest(step=number, num_stages=1, shards=[shard(files, number)], about={})
     shard(files, 5)
     shard(files, 110)
     files.prune_checkpoints(keep=2)

@@ -136,8 +136,6 @@ def test_spec_with_a_name_of_64_characters_is_refused_and_of_63_is_taken() -> No
             ("schedule__name", name, f'is "{name}", which this version has not built; built: {BUILT_SCHEDULES}')
             for name in UNBUILT_SCHEDULES.split()
         ),
-        ("checkpoint__every_steps", 10, "is 10, which this version has not built; built: null"),
-        ("checkpoint__from", "sst2-1@200", 'is "sst2-1@200", which this version has not built; built: null'),
         ("checkpoint__snapshot_steps", 5, "is 5, which this version has not built; built: null"),
     ],
 )
