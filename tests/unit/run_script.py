@@ -26,6 +26,7 @@ from coordinator.run_commands import (
     CommitCheckpoint,
     CommitEvaluation,
     CommitStep,
+    DropCheckpoint,
     Issue,
     Release,
     SendRendezvous,
@@ -90,6 +91,8 @@ def short(command: Command) -> str:  # noqa: PLR0911  # one for each kind of com
             return f"commit {step} of {','.join(str(result.worker) for result in results)}"
         case CommitCheckpoint(step, shards):
             return f"manifest {step} of {len(shards)}"
+        case DropCheckpoint(dropped, reason):
+            return f"drop {dropped}: {reason}"
         case CommitEvaluation(after, _):
             return f"evaluated {after}"
         case ChangeState(state=state):
