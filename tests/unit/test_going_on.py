@@ -65,7 +65,7 @@ def test_start_compares_what_is_done_again_and_lets_the_rest_pass() -> None:
 @pytest.mark.parametrize("dp", [1, 2])
 @pytest.mark.parametrize("begins_after", [0, 2])
 def test_commands_are_numbered_as_the_feeds_have_numbered_them(dp: int, begins_after: int) -> None:
-    """Every item of a run is dispatched and fed; before each training step the numbers are those that were given out."""
+    """Every item of a run is dispatched and fed; after each training step the numbers are those that were given."""
     plan = job_plan(dp=dp, schedule="zbv", num_chunks=2)
     sequence = replace(WHOLE, evaluated=(("validation", 2),), begins_after=begins_after)
     dispatch, feeds = Dispatch(plan, job="j", attempt=1), [Feed(strict=False) for _ in range(2 * dp)]
