@@ -29,7 +29,7 @@ class Agents:
         self._clock = clock
         self._outboxes: dict[str, Outbox] = {}
         self._orders: dict[str, pb.AttendResponse] = {}
-        """What each agent was told last of its work and is not known to have obeyed; a stream may have lost it."""
+        """What each agent was told last of the work that it has; a stream may have lost it."""
         self._working: set[str] = set()
         """Agents that had an executor when they were heard of last."""
         self._questions: dict[str, asyncio.Future[pb.ModelInspected]] = {}
@@ -83,7 +83,7 @@ class Agents:
         self.membership = self.membership.stopping(agent)
 
     def order(self, agent: str) -> pb.AttendResponse | None:
-        """Return the assignment or release that an agent was told last and has not obeyed, as far as is known."""
+        """Return the assignment or release that an agent was told last of the work that it has."""
         return self._orders.get(agent)
 
     def works(self, agent: str) -> bool:
@@ -93,8 +93,6 @@ class Agents:
     def work_began(self, agent: str) -> None:
         """An agent has started its executor."""
         self._working.add(agent)
-        if agent in self._orders and self._orders[agent].HasField("assign"):
-            del self._orders[agent]
 
     def work_ended(self, agent: str) -> None:
         """An agent has no executor any more, or nobody wants to know of it."""

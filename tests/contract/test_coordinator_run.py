@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from coordinator_rig import Rig, rig, spec_json
+from coordinator_rig import CALL_SECONDS, Rig, rig, spec_json
 from takt.v1 import commands_pb2, data_pb2, jobs_pb2
 
 
@@ -172,6 +172,9 @@ async def test_two_jobs_four_slots_run_side_by_side(world: Rig) -> None:
         (0, "busy", first.id, 0), (1, "busy", first.id, 1), (2, "busy", second.id, 0), (3, "busy", second.id, 1),
     ]  # fmt: skip
     assert [list(slot.stages) for slot in slots] == [[0], [1], [0], [1]]
+    for job in (first, second):
+        await world.jobs.CancelJob(jobs_pb2.CancelJobRequest(id=job.id, grace_seconds=0.1), timeout=CALL_SECONDS)
+        await world.until_over(job.id)
 
 
 async def test_two_jobs_two_slots_run_one_after_the_other(world: Rig) -> None:
