@@ -47,15 +47,19 @@ def decode_assignment(assignment: pb.Assignment, *, allow_roots: Sequence[Path])
 
 
 def refused_model(spec_json: str, *, allow_roots: Sequence[Path]) -> str | None:
-    """Return why the model of a resolved spec must not be read here; None where it may."""
+    """Return why the weights that a resolved spec names must not be read here; None where they may."""
     try:
-        folder = json.loads(spec_json)["model"].get("pretrained")
+        spec = json.loads(spec_json)
+        named = {"model.pretrained": spec["model"].get("pretrained"), "checkpoint.from": spec["checkpoint"].get("from")}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"the resolved spec cannot be read: {error!r}"
-    if folder is None or is_under(folder, allow_roots):
-        return None
-    roots = ", ".join(str(root) for root in allow_roots) or "none"
-    return f"model.pretrained is {folder}, which is under no --allow-root of this agent ({roots})"
+    for key, place in named.items():
+        # What is no path of `checkpoint.from` is a job's id, whose checkpoint is in the state folder.
+        is_folder = place is not None and (key == "model.pretrained" or place.startswith("/"))
+        if is_folder and not is_under(place, allow_roots):
+            roots = ", ".join(str(root) for root in allow_roots) or "none"
+            return f"{key} is {place}, which is under no --allow-root of this agent ({roots})"
+    return None
 
 
 def encode_work(work: Work, *, pid: int) -> pb.AgentWork:

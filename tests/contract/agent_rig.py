@@ -36,6 +36,7 @@ class Attendance:
     def assign(self, job: str, *, attempt: int = 1, pretrained: str | None = None, **limits: float) -> None:
         spec = {
             "model": {"pretrained": pretrained},
+            "checkpoint": {"from": None},
             "parallel": {"pp": 2},
             "limits": {"lease_seconds": 10, "step_timeout_seconds": 300, **limits},
         }
