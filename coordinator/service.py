@@ -164,7 +164,6 @@ class Coordinator:
         self._stopping = True
         _log.info("coordinator stops", reason=reason)
         if self._time is not None:
-            self._time.cancel()
             grace_seconds = EMBEDDED_STOP_GRACE_SECONDS if self._settings.embedded else STOP_GRACE_SECONDS
             await self._queue.stop(
                 "the coordinator was stopped",
@@ -199,7 +198,8 @@ class Coordinator:
             try:
                 self._attendance.expire()
                 self._runs.tick()
-                await self._queue.admit()
+                if not self._stopping:
+                    await self._queue.admit()
             except Exception:
                 _log.exception("slots, runs or the queue could not be looked at; this is tried again")
                 await asyncio.sleep(TICK_SECONDS)
