@@ -98,11 +98,13 @@ class Checkpoint:
 
 def complete_steps(job_folder: Path) -> list[int]:
     """Return the steps of a job's complete checkpoints, ascending."""
-    return sorted(
-        int(match[1])
-        for path in (job_folder / "checkpoints").glob(f"step-*/{MANIFEST}")
-        if (match := _STEP_FOLDER.fullmatch(path.parent.name))
-    )
+    return sorted(step for step, folder in step_folders(job_folder).items() if (folder / MANIFEST).is_file())
+
+
+def step_folders(job_folder: Path) -> dict[int, Path]:
+    """Return the folders of a job's checkpoints by step, complete or not; those that were set aside are none."""
+    found = ((_STEP_FOLDER.fullmatch(path.name), path) for path in job_folder.glob("checkpoints/step-*"))
+    return {int(match[1]): path for match, path in found if match}
 
 
 def find_checkpoint(job_folder: Path, *, step: int | None) -> Checkpoint:

@@ -105,7 +105,7 @@ def saved_of(worker: int, message: workers_pb2.ShardsSaved) -> Saved:
         loss_scale=message.agreed.loss_scale if message.agreed.HasField("loss_scale") else None,
         clean_steps=message.agreed.clean_steps,
     )
-    return Saved(worker, message.step, shards, agreed, error=message.error)
+    return Saved(worker, message.step, shards, agreed, error=message.error, seconds=message.seconds)
 
 
 def faulted_of(worker: int, message: workers_pb2.ExecutorFailure, *, stages: Sequence[int], log: str) -> Faulted:

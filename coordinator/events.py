@@ -140,6 +140,8 @@ class Saved:
     agreed: AgreedState
     error: str = ""
     """Why they are not; empty where they are."""
+    seconds: float = 0.0
+    """From the command to the last file."""
 
 
 @dataclass(frozen=True, slots=True)

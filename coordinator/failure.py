@@ -38,6 +38,15 @@ def root_cause(faults: Sequence[Fault]) -> JobError:
     return min(faults, key=lambda fault: fault.kind).error
 
 
+def unsaved(step: int, reason: str) -> JobError:
+    """Return what ends a job whose last checkpoint could not be written."""
+    message = (
+        f"the checkpoint of step {step}, the last one, could not be written: {reason}; "
+        "make room for it, then submit the job again under its id: it goes on after its last checkpoint"
+    )
+    return JobError(type="checkpoint", message=message, step=step)
+
+
 def signal_name(number: int) -> str:
     """Return a signal as people know it, such as ``signal 9 (SIGKILL)``."""
     try:

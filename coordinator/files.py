@@ -3,20 +3,19 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coordinator.checkpoints import MANIFEST, step_folders
 from coordinator.events import SavedShard
 from coordinator.records import EvaluationRecord, StepRecord
 from coordinator.schedule.plan import Plan
 from coordinator.schedule.text import to_csv
 
 SCHEMA = "takt/v1"
-_STEP_FOLDER = re.compile(r"step-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +116,19 @@ class JobFiles:
                 for shard in shards
             ],
         }
-        _write_whole(folder / "manifest.json", json.dumps(manifest, indent=2, allow_nan=False) + "\n")
+        _write_whole(folder / MANIFEST, json.dumps(manifest, indent=2, allow_nan=False) + "\n")
 
     def drop_checkpoint(self, step: int) -> None:
         """Remove what there is of a checkpoint that could not be written, unless one of that step is whole."""
         folder = self.folder / "checkpoints" / f"step-{step}"
-        if not (folder / "manifest.json").is_file():
+        if not (folder / MANIFEST).is_file():
             shutil.rmtree(folder, ignore_errors=True)
 
     def complete_checkpoint(self, manifest: Mapping[str, Any], *, step: int) -> None:
         """Complete the checkpoint of a step by a manifest that is this job's, whosever it was before."""
         folder = self.folder / "checkpoints" / f"step-{step}"
         own = {**manifest, "job": self.folder.name, "spec_sha256": self.spec_sha256()}
-        _write_whole(folder / "manifest.json", json.dumps(own, indent=2, allow_nan=False) + "\n")
+        _write_whole(folder / MANIFEST, json.dumps(own, indent=2, allow_nan=False) + "\n")
 
     def spec_sha256(self) -> str:
         """Return the digest of the job's spec."""
@@ -146,14 +145,13 @@ class JobFiles:
 
     def prune_checkpoints(self, *, keep: int) -> None:
         """Remove all but the ``keep`` newest complete checkpoints, and the incomplete ones before those."""
-        found = ((_STEP_FOLDER.fullmatch(path.name), path) for path in self.folder.glob("checkpoints/step-*"))
-        folders = {int(match[1]): path for match, path in found if match}
-        complete = sorted(step for step, path in folders.items() if (path / "manifest.json").is_file())
+        folders = step_folders(self.folder)
+        complete = sorted(step for step, path in folders.items() if (path / MANIFEST).is_file())
         oldest_kept = complete[-keep:][0] if complete else 0
         for step, path in folders.items():
             if step < oldest_kept:
                 # Without its manifest it is no checkpoint any more, should the removal be cut short.
-                (path / "manifest.json").unlink(missing_ok=True)
+                (path / MANIFEST).unlink(missing_ok=True)
                 shutil.rmtree(path)
 
 

@@ -33,7 +33,7 @@ class RunMetrics:
         )
         self._checkpoint_seconds = Histogram(
             "takt_checkpoint_seconds",
-            "Time from the commit of a step to that of its checkpoint.",
+            "Time from the command to save to the complete checkpoint.",
             ["run"],
             buckets=_CHECKPOINT_BUCKETS,
             registry=registry,
@@ -48,7 +48,7 @@ class RunMetrics:
         self._grad_norm = gauge("takt_grad_norm", "Global norm of the last step's gradient before clipping.")
         self._learning_rate = gauge("takt_learning_rate", "Learning rate of the last step.")
         self._bubble = gauge("takt_plan_bubble_ratio", "Idle share of a step that the plan cannot avoid.")
-        # Nothing is restarted yet; the name is there so that rules and panels can already ask for it.
+        # Not counted yet; the name is there so that rules and panels can already ask for it.
         Counter("takt_job_restarts", "Attempts after the first.", ["run", "reason"], registry=registry)
 
     def planned(self, run: str, *, bubble_fraction: float) -> None:
@@ -70,7 +70,7 @@ class RunMetrics:
             self._grad_norm.labels(run).set(step.grad_norm)
 
     def checkpointed(self, run: str, *, seconds: float) -> None:
-        """A checkpoint is complete; ``seconds`` since its step was committed."""
+        """A checkpoint is complete; ``seconds`` since it was asked for."""
         self._checkpoint_seconds.labels(run).observe(seconds)
 
     def checkpoint_failed(self, run: str) -> None:

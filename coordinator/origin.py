@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from coordinator.checkpoints import MANIFEST
 from coordinator.job_id import JobIdError, check_job_id
 from coordinator.sections import JobSpec
-
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,6 @@ class Queue:
         job = queued.job
         plan = await asyncio.to_thread(plan_job, queued.spec, model=kept.model, data=kept.data)
         files = JobFiles.of(self._state_dir, job)
-
         self._services.metrics.planned(job, bubble_fraction=float(plan.prediction.bubble_fraction))
         return Runner(
             job=job,

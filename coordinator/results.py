@@ -12,6 +12,7 @@ from coordinator import scoring
 from coordinator.commit import step_record
 from coordinator.evaluation import Evaluation
 from coordinator.events import SavedShard, StepResult
+from coordinator.failure import unsaved
 from coordinator.files import JobFiles
 from coordinator.journal import Journal
 from coordinator.metrics import RunMetrics
@@ -47,8 +48,6 @@ class Results:
         self._files = files
         self._metrics = metrics
         self._committed_at = time.monotonic()
-        self._times: dict[int, float] = {}
-        """When each step was committed whose checkpoint may be under way."""
         self._evaluation: Evaluation | None = None
         self._warming: asyncio.Task[None] | None = None
 
@@ -70,7 +69,6 @@ class Results:
         seconds, self._committed_at = now - self._committed_at, now
         record_rows = self._plan.spec.data.record_rows
         step = step_record(results, description, seconds=seconds, record_rows=record_rows)
-        self._times[step.step] = now
         if self._start.is_replayed(step):
             _log.info("step done again", job=self._job, step=step.step, loss=step.loss)
             return
@@ -78,13 +76,21 @@ class Results:
         self._metrics.committed(self._job, step)
         _log.info("step committed", job=self._job, step=step.step, loss=step.loss, seconds=round(step.seconds, 4))
 
-    async def commit_checkpoint(self, step: int, shards: Sequence[SavedShard], agreed: AgreedState) -> None:
+    async def commit_checkpoint(
+        self, step: int, shards: Sequence[SavedShard], agreed: AgreedState, *, seconds: float
+    ) -> None:
         """Complete a checkpoint and drop the oldest; one that cannot be completed is dropped, but for the last.
 
+        Args:
+            step: whose state was saved.
+            shards: what the workers have written.
+            agreed: what they had alike.
+            seconds: what the slowest of them took.
+
         Raises:
-            ValueError: a shard of the last one is not there as it was reported.
-            OSError: the last one cannot be written.
+            ValueError: the last one cannot be written, or a shard of it is not there as it was reported.
         """
+        began_at = time.monotonic()
         spec, split = self._plan.spec, self._plan.data.split("train")
         num_stages, keep = self._plan.train.placement.num_stages, spec.checkpoint.keep
         epoch = (step - 1) // self._plan.data.steps_per_epoch
@@ -105,18 +111,19 @@ class Results:
         def write(store: Store) -> None:
             with store.owned(self._job):
                 self._files.write_manifest(step=step, num_stages=num_stages, shards=shards, about=about)
-                self._files.prune_checkpoints(keep=keep)
+                try:
+                    self._files.prune_checkpoints(keep=keep)
+                except OSError as error:
+                    _log.warning("an old checkpoint could not be removed", job=self._job, reason=str(error))
 
         try:
             await self._journal.do(write)
         except (OSError, ValueError) as error:
             if step == self._plan.total_steps:
-                raise
+                raise ValueError(unsaved(step, str(error)).message) from error
             await self.drop_checkpoint(step, str(error))
             return
-        began_at = self._times.get(step, self._committed_at)
-        self._times = {each: at for each, at in self._times.items() if each > step}
-        self._metrics.checkpointed(self._job, seconds=time.monotonic() - began_at)
+        self._metrics.checkpointed(self._job, seconds=seconds + time.monotonic() - began_at)
 
     async def drop_checkpoint(self, step: int, reason: str) -> None:
         """Remove what there is of a checkpoint that could not be written, and say so."""

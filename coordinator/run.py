@@ -30,7 +30,7 @@ from coordinator.events import (
     StoreOpened,
     Tick,
 )
-from coordinator.failure import Fault, FaultKind
+from coordinator.failure import Fault, FaultKind, unsaved
 from coordinator.records import JobError, JobState
 from coordinator.run_commands import (
     Assign,
@@ -186,6 +186,7 @@ def _saved(state: RunState, saved: Saved, now: float) -> Advance:
                 shards=shards,
                 agreed=saved.agreed,
                 error=entry.error or saved.error,
+                seconds=max(entry.seconds, saved.seconds),
             )
             return _answered(state, index, answered, now)
     return _unasked(state, worker, f"a checkpoint of step {step}", now)
@@ -246,7 +247,7 @@ def _committed(state: RunState, entry: Outstanding) -> Advance:
         case ItemKind.SAVE:
             shards = tuple(sorted(entry.shards, key=lambda shard: (shard.kind, shard.stage)))
             assert entry.agreed is not None, "a worker at least has saved"
-            return state, (CommitCheckpoint(entry.item.after, shards, entry.agreed),)
+            return state, (CommitCheckpoint(entry.item.after, shards, entry.agreed, entry.seconds),)
         case _ if state.setting.sequence.ends_evaluation(entry.item):
             return state, (CommitEvaluation(entry.item.after, entry.item.split),)
     return state, ()
@@ -255,11 +256,7 @@ def _committed(state: RunState, entry: Outstanding) -> Advance:
 def _unsaved(state: RunState, entry: Outstanding, commands: tuple[Command, ...], now: float) -> Advance:
     """The state after the last step cannot be written: what was learnt since the checkpoint before it is not kept."""
     step = entry.item.after
-    message = (
-        f"the checkpoint of step {step}, the last one, could not be written: {entry.error}; "
-        "make room for it, then submit the job again under its id: it goes on after its last checkpoint"
-    )
-    fault = Fault(kind=FaultKind.EXCEPTION, error=JobError(type="checkpoint", message=message, step=step))
+    fault = Fault(kind=FaultKind.EXCEPTION, error=unsaved(step, entry.error))
     state, ending = fail(state, fault, now)
     return state, (*commands, DropCheckpoint(step, entry.error), *ending)
 

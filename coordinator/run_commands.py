@@ -52,6 +52,8 @@ class CommitCheckpoint:
     step: int
     shards: tuple[SavedShard, ...]
     agreed: AgreedState
+    seconds: float
+    """What the slowest worker took to save."""
 
 
 @dataclass(frozen=True, slots=True)

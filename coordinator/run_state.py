@@ -104,6 +104,8 @@ class Outstanding:
     """What the workers that have saved had alike; None before the first of them."""
     error: str = ""
     """Why a worker could not save; of several the first."""
+    seconds: float = 0.0
+    """What the slowest worker took to save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -235,8 +235,8 @@ class Runner:
                 await self._results.commit_step(results, await self._issuing_now.take_description(step))
                 self._receipts.settle(Item(ItemKind.TRAIN, step, step))
                 self._tracing.write_if_due()
-            case CommitCheckpoint(step, shards, agreed):
-                await self._results.commit_checkpoint(step, shards, agreed)
+            case CommitCheckpoint(step, shards, agreed, seconds):
+                await self._results.commit_checkpoint(step, shards, agreed, seconds=seconds)
                 self._receipts.settle(Item(ItemKind.SAVE, step, step))
             case DropCheckpoint(step, reason):
                 await self._results.drop_checkpoint(step, reason)

@@ -158,13 +158,18 @@ class CommandLoop:
 
         def told(saved: Saved) -> None:
             message = pb.ShardsSaved(step=step, agreed=agreed, error=saved.error, seconds=saved.seconds)
-            message.blocked_seconds = blocked_seconds + saved.copy_seconds
             for shard in saved.shards:
                 message.shards.add(
                     file=shard.file, kind=shard.kind, stage=shard.stage, sha256=shard.sha256, bytes=shard.num_bytes
                 )
             self._link.say(pb.ExecuteRequest(saved=message))
-            log.info("shards saved", step=step, files=[shard.file for shard in saved.shards], error=saved.error or None)
+            log.info(
+                "shards saved",
+                step=step,
+                files=[shard.file for shard in saved.shards],
+                error=saved.error or None,
+                blocked_seconds=round(blocked_seconds + saved.copy_seconds, 4),
+            )
 
         self._saving.finish()
         blocked_seconds = time.monotonic() - began

@@ -53,7 +53,8 @@ def command(
 ) -> ExitCode:
     """Give a job to a coordinator; print its id, and nothing else, on stdout.
 
-    The same --id with an equal job answers the same job; with another job it is a conflict (exit code 4).
+    The same --id with an equal job answers the same job, which goes on from its last checkpoint where it had failed
+    or was cancelled; with another job it is a conflict (exit code 4).
     Another --priority changes nothing: the first one stays.
     """
     if job_id is not None:

@@ -27,7 +27,7 @@ TEND_SECONDS = 0.25
 COORDINATOR_STOP_SECONDS = 26.0
 """What the coordinator gets to stop: it gives its jobs 20 s to reach a step boundary and to save their state."""
 STOP_SECONDS = 2.0
-"""What agents and data service, which have nothing to do by then, get each; all is gone within ten seconds."""
+"""What agents and data service, which have nothing to do by then, get each."""
 
 
 def command(
@@ -56,7 +56,7 @@ def command(
         except StartInterruptedError as error:
             print_remark(str(error))
         finally:
-            # First, while its jobs have workers and rows: they are then cancelled, and no worker is blamed for its end.
+            # First, while its jobs have workers and rows: they save and go on later, and no worker is blamed.
             supervisor.stop_before_others(
                 services.COORDINATOR,
                 grace_seconds=COORDINATOR_STOP_SECONDS,

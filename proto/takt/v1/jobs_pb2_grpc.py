@@ -73,7 +73,8 @@ class JobServiceServicer(object):
 
     def SubmitJob(self, request, context):
         """Checks a job and queues it. The same id with an equal spec answers the same
-        job; with another spec ALREADY_EXISTS. INVALID_ARGUMENT for a bad spec.
+        job, queued again where it had FAILED or was CANCELLED; with another spec
+        ALREADY_EXISTS. INVALID_ARGUMENT for a bad spec.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -442,20 +442,18 @@ class EvaluationRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., outputs: _Optional[_Iterable[float]] = ..., label: _Optional[float] = ...) -> None: ...
 
 class ShardsSaved(_message.Message):
-    __slots__ = ("step", "shards", "error", "agreed", "blocked_seconds", "seconds")
+    __slots__ = ("step", "shards", "error", "agreed", "seconds")
     STEP_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     AGREED_FIELD_NUMBER: _ClassVar[int]
-    BLOCKED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     step: int
     shards: _containers.RepeatedCompositeFieldContainer[Shard]
     error: str
     agreed: AgreedState
-    blocked_seconds: float
     seconds: float
-    def __init__(self, step: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., error: _Optional[str] = ..., agreed: _Optional[_Union[AgreedState, _Mapping]] = ..., blocked_seconds: _Optional[float] = ..., seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, step: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[Shard, _Mapping]]] = ..., error: _Optional[str] = ..., agreed: _Optional[_Union[AgreedState, _Mapping]] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Shard(_message.Message):
     __slots__ = ("file", "kind", "stage", "sha256", "bytes")
