@@ -56,6 +56,7 @@ def test_start_compares_what_is_done_again_and_lets_the_rest_pass() -> None:
     evaluation = EvaluationRecord(step=3, split="dev", examples=1, loss=0.1, metrics=())
     start = Start.after(found, [record(number) for number in range(1, 5)], [evaluation])
     assert (start.step, start.committed, start.evaluations) == (2, 4, frozenset({(3, "dev")}))
+    assert sorted(start.steps) == [3, 4]
     assert start.is_replayed(replace(record(3), seconds=99.0))
     assert not start.is_replayed(record(5))
     with pytest.raises(ReplayError, match=r"replay differs: step 4 had loss 0.5, and has 0.5000000000000001 when"):
